@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import TypeVar, overload
@@ -27,10 +27,12 @@ from cluster.storage.samples import Raw
 from tacl.backbone import Backbone, Item, load_backbone
 from tacl.curvature import Statistics
 from tacl.data.batches import Labelled, in_order
+from tacl.data.splits import sample_rows
 from tacl.errors import BaseMismatch, CorruptBlob
+from tacl.evaluation.tangents import Cached, cached_tangents
 from tacl.heads.head import Head, prototype_head, text_head
 from tacl.heads.novelty import Novelty
-from tacl.models.linearized import LinearizedEncoder
+from tacl.models.linearized import LinearizedEncoder, linearize
 from tacl.models.mixed import summed
 from tacl.training.config import Precision
 from tacl.training.deterministic import cublas_workspaces
@@ -104,7 +106,32 @@ class Prepared(Sequence[Item]):
         return found
 
 
-class Materials:
+class Passes:
+    """One loaded base. What rows give is float32 on the CPU, in their order."""
+
+    def __init__(self, backbone: Backbone) -> None:
+        self.backbone = backbone
+
+    def linearized(self, precision: Precision = "float32") -> LinearizedEncoder:
+        """A new module whose tau is zero."""
+        return linearize(self.backbone, torch.bfloat16 if precision == "bfloat16" else None)
+
+    @cached_property
+    def module(self) -> LinearizedEncoder:
+        """For measuring: whoever sets its tau gives it back as it was."""
+        return self.linearized()
+
+    def tangents(self, items: Sequence[Item], taus: Mapping[str, Params]) -> Cached:
+        """f(x; theta0) and J(x) tau for each tau, by a dual pass for each."""
+        return cached_tangents(self.module, self.backbone, items, taus, BATCH)
+
+    def plain(self, items: Sequence[Item]) -> Tensor:
+        """f(x; theta0) and what inner blocks give beside it, [N, E]."""
+        backbone = self.backbone
+        return in_order(items, BATCH, lambda some: (backbone.plain(backbone.collate(some)),))[0]
+
+
+class Materials(Passes):
     """One loaded base, and the blobs of one home; passes run on `device`.
 
     Raises BaseMismatch when the base is not the one that the work was made for.
@@ -113,7 +140,7 @@ class Materials:
     def __init__(self, home: Home, base: Base, device: str = "cpu") -> None:
         self.blobs, self._probes = home.blobs(), home.path / "cache" / "probes"
         self._probed: dict[str, Tensor] = {}
-        self.backbone = _loaded(base.spec, base.digest, device, home.path / "cache" / "bases")
+        super().__init__(_loaded(base.spec, base.digest, device, home.path / "cache" / "bases"))
         if self.backbone.digest != base.digest:
             raise BaseMismatch(
                 f"base {base.spec} has digest {self.backbone.digest[:12]} here, and this home was "
@@ -121,14 +148,11 @@ class Materials:
                 "Restore them, or start another home"
             )
 
-    def linearized(self, precision: Precision = "float32") -> LinearizedEncoder:
-        """A new module whose tau is zero."""
-        dtype = torch.bfloat16 if precision == "bfloat16" else None
-        return LinearizedEncoder(self.backbone.encoder, self.backbone.trainable, dtype)
-
-    def labelled(self, data: BlobRef) -> Labelled:
+    def labelled(self, data: BlobRef, most: int | None = None) -> Labelled:
+        """All rows, or at most so many by seed."""
         raws, labels = samples.labelled_rows(self.blobs, data)
-        return Labelled(self.prepared(raws), torch.tensor(labels))
+        rows = sample_rows(range(len(raws)), most or len(raws), 0)
+        return Labelled(self.prepared([raws[row] for row in rows]), torch.tensor(labels)[rows])
 
     def cut(self, data: BlobRef) -> int:
         """How many rows are texts whose end the encoder does not read."""
@@ -155,11 +179,6 @@ class Materials:
             return text_head(self.backbone, classes, templates)
         data, scale = rows(), self.backbone.logit_scale
         return prototype_head(self.features(data.items), data.labels, classes, scale)
-
-    def plain(self, items: Sequence[Item]) -> Tensor:
-        """The same and what inner blocks give beside it, [N, E]."""
-        backbone = self.backbone
-        return in_order(items, BATCH, lambda some: (backbone.plain(backbone.collate(some)),))[0]
 
     def feature_norm(self, shard: BlobRef) -> float:
         """Mean |f(x; theta0)|_2, estimated on the probe: 64 rows say it to a few percent."""

@@ -32,9 +32,7 @@ from tacl.compose.materialized import materialized, materialized_features
 from tacl.errors import MixedRegimes
 from tacl.evaluation import metrics
 from tacl.evaluation.classes import accuracies, confusion, f1_scores
-from tacl.evaluation.tangents import cached_tangents
 from tacl.heads.head import Head
-from tacl.models.linearized import LinearizedEncoder
 from tacl.vectors.params import Params
 
 Terms = Sequence[RecipeTerm]
@@ -54,13 +52,13 @@ def evaluate(
     started = time.monotonic()
     _require_linearized(work)
     materials = Materials(home, work.base, device)
-    tangents = KeptTensors(home.path / "cache" / "tangents", materials)
+    kept_at = home.path / "cache" / "tangents"
     per_task: dict[str, dict[str, float]] = {}
     left_out: dict[str, dict[str, float]] = {}
     features, views, plain, labels, trained, heads = {}, {}, {}, {}, {}, {}
     for task in _in_turn(work.tasks, tell):
         trained[task.name] = materials.head(task.head_blob)
-        rows = TestRows(tangents, task, trained[task.name].weight_CD.shape[1])
+        rows = TestRows(materials, kept_at, task, trained[task.name].weight_CD.shape[1])
         head = heads[task.name] = materials.head(task.fitted_head or task.head_blob)
         f_ND, plain_NE = rows.features_ND, rows.plain_NE
         features[task.name] = f_ND + rows.tangent_of(work.composition)
@@ -186,38 +184,15 @@ def _apart(
     }
 
 
-class KeptTensors:
-    """Tensors of (what, data set) as files, whole or absent; shared by all evaluations."""
-
-    def __init__(self, folder: Path, materials: Materials) -> None:
-        self._folder = folder
-        self.materials = materials
-
-    @cached_property
-    def module(self) -> LinearizedEncoder:
-        return self.materials.linearized()
-
-    def read(self, key: str) -> Tensor | None:
-        """None where there is no whole file: it is computed again."""
-        try:
-            return load_file(self._folder / key)["value"]
-        except (OSError, SafetensorError, KeyError):
-            return None
-
-    def once(self, key: str, compute: Callable[[], Tensor]) -> Tensor:
-        """As it was kept, else computed and kept."""
-        return kept(self._folder / key, compute, "value")
-
-
 class TestRows:
-    """The test split of one task; features have so many numbers, its `width`."""
+    """The test split of one task; features have so many numbers, its `width`. Tensors of (what,
+    data set) are files in `folder`, whole or absent, which all evaluations share."""
 
     __test__ = False  # no test of pytest's
 
-    def __init__(self, kept: KeptTensors, task: TaskData, width: int) -> None:
-        self._kept, self._width = kept, width
-        self._materials = kept.materials
-        self._task = task
+    def __init__(self, materials: Materials, folder: Path, task: TaskData, width: int) -> None:
+        self._materials, self._folder = materials, folder
+        self._task, self._width = task, width
 
     @cached_property
     def _data(self):
@@ -235,7 +210,7 @@ class TestRows:
     @cached_property
     def plain_NE(self) -> Tensor:
         """The same, and beside it what inner blocks give."""
-        return self._kept.once(self._key("plain"), lambda: self._materials.plain(self._data.items))
+        return self._once("plain", lambda: self._materials.plain(self._data.items))
 
     def tangent_of(self, model: Composition) -> Tensor:
         """J(x) tau of the model, [N, D]."""
@@ -265,7 +240,7 @@ class TestRows:
         total_ND = torch.zeros_like(self.features_ND)
         rest = []
         for term in terms:
-            kept_ND = self._kept.read(self._key(_alone(term.vector)))
+            kept_ND = _read(self._file(_alone(term.vector)))
             if kept_ND is None:
                 rest.append(term)
             else:
@@ -277,14 +252,14 @@ class TestRows:
 
     def materialized(self, model: Composition) -> Tensor:
         """f(x; theta0 + tau) of the model, [N, D]: one plain pass."""
-        what = self._key(model.terms) if is_plain(model) else model.digest
+        what = self._file(model.terms).name if is_plain(model) else model.digest
 
         def compute() -> Tensor:
             backbone = self._materials.backbone
             theta = materialized(backbone.encoder, self._materials.tau(model))
             return materialized_features(backbone, theta, self._data.items, BATCH)
 
-        return self._kept.once(self._key(f"materialized {what}"), compute)
+        return self._once(f"materialized {what}", compute)
 
     def _combination(self, terms: Terms) -> Tensor:
         def tau() -> Params:
@@ -295,17 +270,27 @@ class TestRows:
 
     def _one_pass(self, what: Terms | str, tau_of: Callable[[], Params]) -> Tensor:
         def compute() -> Tensor:
-            items, backbone = self._data.items, self._materials.backbone
-            cached = cached_tangents(self._kept.module, backbone, items, {"sum": tau_of()}, BATCH)
-            return cached.tangents["sum"]
+            return self._materials.tangents(self._data.items, {"sum": tau_of()}).tangents["sum"]
 
-        return self._kept.once(self._key(what), compute)
+        return self._once(what, compute)
 
-    def _key(self, what: Terms | str) -> str:
+    def _once(self, what: Terms | str, compute: Callable[[], Tensor]) -> Tensor:
+        """As it was kept, else computed and kept."""
+        return kept(self._file(what), compute, "value")
+
+    def _file(self, what: Terms | str) -> Path:
         if not isinstance(what, str):
             what = json.dumps(sorted((t.vector.digest, t.coefficient) for t in what))
         text = f"{self._materials.backbone.digest}\0{self._task.test.digest}\0{what}"
-        return hashlib.sha256(text.encode()).hexdigest()
+        return self._folder / hashlib.sha256(text.encode()).hexdigest()
+
+
+def _read(file: Path) -> Tensor | None:
+    """None where there is no whole file: it is computed again."""
+    try:
+        return load_file(file)["value"]
+    except (OSError, SafetensorError, KeyError):
+        return None
 
 
 def _alone(vector: VectorRef) -> Terms:

@@ -167,7 +167,7 @@ class Seeing:
             """Read from its file whenever it is asked for: all do not fit."""
             return materials.vector(refs[name]).to_params()
 
-        self._sums = Sums(materials.linearized(), materials.backbone, [*refs], tau_of)
+        self._sums = Sums(materials.module, materials.backbone, [*refs], tau_of)
 
     def rows(self, task: FitTask, part: BlobRef) -> Pair:
         name, (raws, labels) = task.vector.task, labelled_rows(self._materials.blobs, part)

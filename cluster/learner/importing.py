@@ -19,7 +19,7 @@ from cluster.domain.status import Phase
 from cluster.domain.tasks import Shard
 from cluster.domain.work import Trained, TrainWork
 from cluster.learner.artifacts import BATCH, Materials
-from cluster.learner.interference import Named, measured_pairs
+from cluster.learner.interference import stored_vector
 from cluster.learner.progress import Begins
 from cluster.learner.training import head_of, validated
 from cluster.storage.home import Home
@@ -130,26 +130,22 @@ def import_task(work: TrainWork, home: Home, begins: Begins, device: str = "cpu"
     validation = materials.labelled(submission.validation)
     kept, outside = split(source, materials.backbone)
     vector = TaskVector(submission.name, work.base.digest, "linearized", kept)
-    tau, module = vector.to_params(), materials.linearized()
+    tau = vector.to_params()
     lost = {name: block.dense() for name, block in outside.items()}
     size = params.norm(tau)
     head_blob = materials.put_tensors(head.to_params())
     own = Shard(task=submission.name, ordinal=0, blob=submission.shard, head=head_blob)
-    named = {Named(submission.name, vector.digest): tau}
     return Trained(
-        vector_digest=vector.digest,
-        vector_blob=materials.put(vector.save),
+        **stored_vector(materials, vector, [own]),
         head_blob=head_blob,
         config={"imported": True, "blocks": sorted(kept), "outside": sorted(outside)},
         metrics={
-            **validated(materials, module, tau, head, validation),
+            **validated(materials, tau, head, validation),
             **_as_it_was(source, materials, head, validation),
             "outside": params.norm(lost) / max((params.norm(lost) ** 2 + size**2) ** 0.5, 1e-30),
             "seconds": time.monotonic() - started,
         },
         curves={},
-        norm=size,
-        pairs=tuple(measured_pairs(materials, module, named, own)),
     )
 
 

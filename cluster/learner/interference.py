@@ -6,19 +6,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from cluster.domain.outcomes import GivesWay
 from cluster.domain.tasks import Pair, Shard, VectorRef
 from cluster.domain.work import Measured, MeasureWork
-from cluster.learner.artifacts import BATCH, Materials
+from cluster.learner.artifacts import Materials
 from cluster.learner.progress import Tell
 from cluster.storage.checkpoints import Checkpoints, checkpoints
 from cluster.storage.home import Home
 from tacl.evaluation.interference import logit_change, tau_jp
-from tacl.evaluation.tangents import Cached, cached_tangents
+from tacl.evaluation.tangents import Cached
 from tacl.heads.head import Head
-from tacl.models.linearized import LinearizedEncoder
-from tacl.vectors.params import Params
+from tacl.vectors import Params, TaskVector, params
 
 PAIRS = "pairs.json"
 Probe = tuple[str, str]  # digests of the samples and of the head
@@ -38,7 +38,6 @@ def measure(work: MeasureWork, home: Home, tell: Tell, device: str = "cpu") -> M
     """Every pair of the work, in its order; a shard is prepared and a vector read once. Gives way
     between two shards, and goes on with those that are left."""
     materials = Materials(home, work.base, device)
-    module = materials.linearized()
     vectors = {ref.digest: ref for ref, _ in work.pairs}
     taus = {digest: materials.vector(ref).to_params() for digest, ref in vectors.items()}
     store = checkpoints(home.checkpoints, work.run_id)
@@ -46,10 +45,10 @@ def measure(work: MeasureWork, home: Home, tell: Tell, device: str = "cpu") -> M
     wanted = dict.fromkeys((ref.digest, _probe(shard)) for ref, shard in work.pairs)
     for shard in {_probe(shard): shard for _, shard in work.pairs}.values():
         on_shard = [ref for ref, other in work.pairs if _probe(other) == _probe(shard)]
-        named = {_named(ref): taus[ref.digest] for ref in on_shard}
+        named = {Named(ref.task, ref.digest, ref.version): taus[ref.digest] for ref in on_shard}
         if all((ref.digest, _probe(shard)) in found for ref in on_shard):
             continue
-        for pair in measured_pairs(materials, module, named, shard):
+        for pair in measured_pairs(materials, named, shard):
             found[pair.vector_digest, _probe(shard)] = pair
         if tell(len(found), len(wanted), None) and len(found) < len(wanted):
             store.write(len(found), partial(_keep, found))
@@ -82,17 +81,29 @@ def _asked(found: Found, ref: VectorRef, shard: Shard) -> Pair:
 
 
 def measured_pairs(
-    materials: Materials,
-    module: LinearizedEncoder,
-    vectors: Mapping[Named, Params],
-    shard: Shard,
+    materials: Materials, vectors: Mapping[Named, Params], shard: Shard
 ) -> Sequence[Pair]:
     """One dual pass over the shard's probe for each vector; logits where its task has a head."""
-    probe = materials.probe_items(shard.blob)
     taus = {name.digest: tau for name, tau in vectors.items()}
-    cached = cached_tangents(module, materials.backbone, probe, taus, BATCH)
+    cached = materials.tangents(materials.probe_items(shard.blob), taus)
     head = materials.head(shard.head) if shard.head else None
     return [_pair(name, shard, cached, head) for name in vectors]
+
+
+def stored_vector(
+    materials: Materials, vector: TaskVector, shards: Sequence[Shard]
+) -> dict[str, Any]:
+    """What the result of a run says of the vector that it made: its blob, its norm, and what it
+    does on the probes of the shards."""
+    tau = vector.to_params()
+    named = {Named(vector.task, vector.digest): tau}
+    pairs = [pair for shard in shards for pair in measured_pairs(materials, named, shard)]
+    return {
+        "vector_digest": vector.digest,
+        "vector_blob": materials.put(vector.save),
+        "norm": params.norm(tau),
+        "pairs": tuple(pairs),
+    }
 
 
 def _pair(name: Named, shard: Shard, cached: Cached, head: Head | None) -> Pair:
@@ -112,7 +123,3 @@ def _pair(name: Named, shard: Shard, cached: Cached, head: Head | None) -> Pair:
         logits=change and change.mean,
         logits_error=change and change.standard_error,
     )
-
-
-def _named(ref: VectorRef) -> Named:
-    return Named(ref.task, ref.digest, ref.version)

@@ -25,6 +25,7 @@ from cluster.learner.refresh import refresh
 from cluster.learner.training import Teller, train_task
 from cluster.runtime.connection import Coordinators
 from cluster.storage.home import Home
+from tacl.errors import BadBase
 
 WAYS: dict[str, Callable[[Any, Home, Tell, str], Result]] = {  # of what is no training, by kind
     "measure": measure,
@@ -42,10 +43,19 @@ class Learner:
         self._known = known or Coordinators()
 
     def describe_base(self, spec: str) -> Base:
-        """Loads the encoder once. Raises BaseNotFound, BadBase."""
+        """Loads the encoder once, and tries what runs do. Raises BaseNotFound, BadBase."""
         from tacl.backbone import load_backbone
+        from tacl.models.linearized import linearize
+        from tacl.models.mixed import mixes, three_inputs
 
         backbone = load_backbone(spec)
+        try:
+            if not mixes(backbone):  # then perhaps it has not even one user's pass
+                raws = three_inputs(backbone.modality)
+                with torch.no_grad():
+                    linearize(backbone)(backbone.collate([*map(backbone.prepare, raws)]))
+        except (ValueError, RuntimeError) as error:  # of what has no rule, NotImplementedError
+            raise BadBase(f"{spec} cannot be used: {error}") from error
         modality, head_kind = backbone.modality, backbone.head_kind
         return Base(spec=spec, digest=backbone.digest, modality=modality, head_kind=head_kind)
 

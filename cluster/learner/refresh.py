@@ -7,18 +7,17 @@ import time
 from contextlib import nullcontext
 
 from cluster.domain.outcomes import GivesWay
-from cluster.domain.tasks import GENERIC, Pair
+from cluster.domain.tasks import GENERIC
 from cluster.domain.work import Refreshed, RefreshWork
 from cluster.learner.artifacts import Materials, asked_device
-from cluster.learner.interference import Named, measured_pairs
+from cluster.learner.interference import stored_vector
 from cluster.learner.progress import Tell
 from cluster.scheduler.budget import REMEASURED
 from cluster.storage.checkpoints import checkpoints
 from cluster.storage.home import Home
 from tacl.training.config import RefreshConfig
-from tacl.training.refresh import Descent, Refresh
+from tacl.training.refresh import Descent
 from tacl.training.refresh import refresh as refreshed
-from tacl.vectors import params
 from tacl.vectors.vector import TaskVector
 
 DESCENT = "descent.safetensors"
@@ -63,25 +62,9 @@ def refresh(work: RefreshWork, home: Home, tell: Tell) -> Refreshed:
         "curves": {"step": list(range(len(found.curve))), "loss": found.curve},
     }
     if found.accepted:
-        facts |= _kept(work, materials, found)
+        whole = TaskVector.of_params(work.vector.task, work.base.digest, "linearized", found.tau)
+        # Those for whose sake it was made came last; the plan asks for others when there is room.
+        shards = (*work.others[-REMEASURED:], work.own)
+        facts |= stored_vector(materials, whole.stored(work.options.keep_as), shards)
     facts["metrics"]["seconds"] = time.monotonic() - started
     return Refreshed(**facts)
-
-
-def _kept(work: RefreshWork, materials: Materials, found: Refresh) -> dict[str, object]:
-    """Stores and measures the new vector."""
-    task = work.vector.task
-    whole = TaskVector.of_params(task, work.base.digest, "linearized", found.tau)
-    vector = whole.stored(work.options.keep_as)
-    tau, module = vector.to_params(), materials.linearized()
-    named = {Named(task, vector.digest): tau}
-    pairs: list[Pair] = []
-    # Those for whose sake it was made came last; the plan asks for others when there is room.
-    for shard in (*work.others[-REMEASURED:], work.own):
-        pairs += measured_pairs(materials, module, named, shard)
-    return {
-        "vector_digest": vector.digest,
-        "vector_blob": materials.put(vector.save),
-        "norm": params.norm(tau),
-        "pairs": tuple(pairs),
-    }

@@ -22,10 +22,10 @@ from cluster.coordinator.arrivals import Arrivals
 from cluster.domain.base import PAGE, Base
 from cluster.domain.outcomes import GivesWay
 from cluster.domain.status import Phase
-from cluster.domain.tasks import GENERIC, Arrival, Options, Pair, Shard, Submission
+from cluster.domain.tasks import GENERIC, Arrival, Options, Shard, Submission
 from cluster.domain.work import Lease, Leave, Progress, Trained, TrainWork
-from cluster.learner.artifacts import BATCH, Materials, asked_device
-from cluster.learner.interference import Named, measured_pairs
+from cluster.learner.artifacts import Materials, asked_device
+from cluster.learner.interference import stored_vector
 from cluster.learner.progress import Begins, Hears, in_phases
 from cluster.learner.tracking import Tracked, TrackedRun, tracked
 from cluster.storage.checkpoints import Checkpoints, checkpoints
@@ -35,13 +35,11 @@ from tacl.data.batches import Labelled
 from tacl.errors import BadConfig
 from tacl.evaluation.metrics import accuracy
 from tacl.evaluation.nearness import are_near
-from tacl.evaluation.tangents import cached_tangents
 from tacl.heads.head import Head
 from tacl.models.linearized import LinearizedEncoder
 from tacl.training.config import TrainConfig, default_config
 from tacl.training.loop import Engine, PlainEngine, StepRecord, Store, train
-from tacl.vectors import params
-from tacl.vectors.vector import TaskVector
+from tacl.vectors import Params, TaskVector
 
 CHECKPOINT_SECONDS = 45.0
 HELD_SECONDS = 30.0  # for which a place is kept, so that an attempt is worth its start
@@ -325,47 +323,35 @@ def _result(
 ) -> Trained:
     """Measures and stores the vector: as it is kept, in float32 whatever it was trained in."""
     materials, submission = run.materials, run.work.submission
-    trained, module = run.engine.module.tau_dict(), materials.linearized()
+    trained = run.engine.module.tau_dict()
     whole = TaskVector.of_params(submission.name, run.work.base.digest, "linearized", trained)
     vector = whole.stored(submission.options.keep_as)
-    tau = vector.to_params()
     head_blob = materials.put_tensors(head.to_params())
     own = Shard(task=submission.name, ordinal=0, blob=submission.shard, head=head_blob)
-    named = {Named(submission.name, vector.digest): tau}
-    pairs: list[Pair] = []
     near = tuple(shard.task for shard in run.shards if run.is_near(shard))
     met = [shard for shard in run.shards if shard.statistics is None and shard.task not in near]
-    for shard in (*met[-MEASURED:], own):  # of the others the newest: the plan asks for more
-        pairs += measured_pairs(materials, module, named, shard)
+    shards = (*met[-MEASURED:], own)  # of the others the newest: the plan asks for more
     return Trained(
-        vector_digest=vector.digest,
-        vector_blob=materials.put(vector.save),
+        **stored_vector(materials, vector, shards),
         head_blob=head_blob,
         config=run.config.as_dict(),
         metrics={
-            **validated(materials, module, tau, head, validation),
+            **validated(materials, vector.to_params(), head, validation),
             **seconds,
             "rows_cut": materials.cut(submission.train),
             "workers": run.ranks.size,
             "seconds": time.monotonic() - started,
         },
         curves=run.curves,
-        norm=params.norm(tau),
-        pairs=tuple(pairs),
         near=near,
     )
 
 
 def validated(
-    materials: Materials,
-    module: LinearizedEncoder,
-    tau: params.Params,
-    head: Head,
-    validation: Labelled,
+    materials: Materials, tau: Params, head: Head, validation: Labelled
 ) -> dict[str, float]:
     """Validation accuracy without the vector and with it, by one dual pass."""
-    items = validation.items
-    cached = cached_tangents(module, materials.backbone, items, {"tau": tau}, BATCH)
+    cached = materials.tangents(validation.items, {"tau": tau})
     before, after = cached.linearized({}), cached.linearized({"tau": 1.0})
     return {
         BEFORE: accuracy(head.logits(before), validation.labels),

@@ -5,8 +5,8 @@ Each has one number that is chosen on validation rows, all columns open and task
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate
 from typing import Any
@@ -21,9 +21,8 @@ from jobs.experiments.methods import Merging, nothing
 from jobs.experiments.models import Accuracies, Model, right
 from tacl.evaluation import metrics
 from tacl.heads.calibration import tasks_alike
-from tacl.heads.expansion import IDENTITY, Expansion
 from tacl.heads.probe import NEIGHBOURS, WEIGHTS, Neighbours, chosen_probe
-from tacl.heads.solve import LinearHead, Moments, Rows, lda, ridge
+from tacl.heads.solve import LinearHead, Moments, Rows, expanded, lda, ridge
 
 PARTS = ("train", "validation", "test")
 RIDGES = (1.0, 1e-1, 1e-2, 1e-3, 1e-4)  # of the mean variance; falling, so that ties take the most
@@ -91,16 +90,21 @@ def solved(
     given: ClassifierRows,
     ridges: Sequence[float],
     solve: Callable[[Moments, float], LinearHead],
-    expansion: Expansion = IDENTITY,
+    train: Iterable[tuple[str, Rows]] | None = None,
 ) -> tuple[Logits, float]:
-    """In closed form from statistics that are added up."""
-    moments = Moments.of(given.train, given.classes, expansion)
+    """In closed form from statistics that are added up; `train`: instead of its own rows."""
+    moments = Moments.of(given.train.items() if train is None else train, given.classes)
     return _best(given, {number: solve(moments, number).logits for number in ridges})
 
 
 def projected(given: ClassifierRows, ridges: Sequence[float]) -> tuple[Logits, float]:
     """RanPAC (arXiv 2307.02251) without its first session's training."""
-    return solved(given, ridges, ridge, Expansion(WIDTH, given.seed))
+    phi = partial(expanded, width=WIDTH, seed=given.seed)
+    # One task after the other: there are 2,000 numbers in double precision of each row.
+    train = ((task, (phi(f_ND.double()), of_N)) for task, (f_ND, of_N) in given.train.items())
+    judged = {task: (phi(f_ND), labels_N) for task, (f_ND, labels_N) in given.validation.items()}
+    logits, number = solved(replace(given, validation=judged), ridges, ridge, train)
+    return lambda features_ND: logits(phi(features_ND)), number
 
 
 def nearest(given: ClassifierRows, counts: Sequence[float]) -> tuple[Logits, float]:

@@ -6,74 +6,51 @@ Whatever takes time is a cell. Nothing is read, prepared or encoded before it is
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
+from cluster.learner.artifacts import Passes
 from cluster.storage.blobs import Blobs
 from jobs.experiments.cache import Cell, Cells, Made
 from jobs.experiments.rows import Rows, apart, stored_rows
 from jobs.experiments.suites import Suite, device
 from tacl.backbone import Backbone, Item, load_backbone
 from tacl.curvature import Statistics, measure
-from tacl.data.batches import Labelled, in_order
+from tacl.data.batches import Labelled
 from tacl.data.splits import sample_rows
 from tacl.evaluation.tangents import cached_tangents
 from tacl.heads.head import Head, prototype_head, text_head
-from tacl.models.linearized import LinearizedEncoder
 from tacl.models.ordinary import OrdinaryEncoder
-from tacl.training.config import Precision
 from tacl.training.deterministic import cublas_workspaces
 from tacl.training.loop import Store
 from tacl.vectors.params import Params
 
-BATCH = 64  # rows of one evaluation batch
 
-
-@dataclass(frozen=True)
-class LoadedBase:
+class LoadedBase(Passes):
     """A loaded encoder on the device of this process; shared by all seeds."""
-
-    backbone: Backbone
-    trainable: tuple[str, ...]
 
     @staticmethod
     def of(suite: Suite) -> LoadedBase:
         cublas_workspaces(device())
         backbone = load_backbone(suite.base)
+        backbone.trainable = suite.trainable or backbone.trainable
         backbone.encoder.to(device())
-        return LoadedBase(backbone, suite.trainable or backbone.trainable)
-
-    def linearized(self, precision: Precision = "float32") -> LinearizedEncoder:
-        """A new module whose tau is zero."""
-        dtype = torch.bfloat16 if precision == "bfloat16" else None
-        return LinearizedEncoder(self.backbone.encoder, self.trainable, dtype)
-
-    @cached_property
-    def module(self) -> LinearizedEncoder:
-        """For evaluation: whoever sets its tau gives it back as it was."""
-        return self.linearized()
+        return LoadedBase(backbone)
 
     def ordinary(self) -> OrdinaryEncoder:
-        return OrdinaryEncoder(self.backbone.encoder, self.trainable)
+        return OrdinaryEncoder(self.backbone.encoder, self.backbone.trainable)
 
     @cached_property
     def _moved(self) -> OrdinaryEncoder:
         return self.ordinary()
 
-    def plain(self, items: Sequence[Item]) -> Tensor:
-        """f(x; theta0) and what inner blocks give, [N, E] float32 on the CPU."""
-        backbone = self.backbone
-        return in_order(items, BATCH, lambda some: (backbone.plain(backbone.collate(some)),))[0]
-
     def encoded(self, items: Sequence[Item], tau: Params | None = None) -> Tensor:
         """f(x; theta0 + tau), [N, D] float32 on the CPU, in the items' order."""
         taus = {"tau": tau or {}}
-        return cached_tangents(self._moved, self.backbone, items, taus, BATCH).features_ND
+        return cached_tangents(self._moved, self.backbone, items, taus).features_ND
 
 
 class Bench:
@@ -111,7 +88,7 @@ class Bench:
         the used `heads` that have some of their own."""
         own = {task: list(found) for task in heads if (found := self.suite.source(task).templates)}
         more |= {"templates": own} if own else {}
-        return {"base": self.backbone.digest, "trainable": list(self.base.trainable), **more}
+        return {"base": self.backbone.digest, "trainable": list(self.backbone.trainable), **more}
 
     def cell(
         self, kind: str, make: Callable[[], Made], what: str, /, *heads: str, **decides: Any
@@ -167,8 +144,8 @@ class Bench:
         """What the curvature penalty knows of a task; hundreds of MB, so no cell."""
         if task not in self._statistics:
             self.cells.say(f"statistics of {task}, seed {self.seed}")
-            items, blocks = self.rows(task).items("shard"), self.base.trainable
-            self._statistics[task] = measure(self.backbone, items, blocks, seed=self.seed)
+            items = self.rows(task).items("shard")
+            self._statistics[task] = measure(self.backbone, items, seed=self.seed)
         return self._statistics[task]
 
     def feature_norm(self, task: str) -> float:

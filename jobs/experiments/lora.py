@@ -56,23 +56,18 @@ class LowRankEncoder(FrozenEncoder):
             for name, down_RI, up_OR in pairs
         }
 
-    def tau_dict(self) -> Params:
-        """A copy of s B A."""
-        return {name: tau.detach().clone() for name, tau in self.tau_by_block().items()}
-
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """(f(x; theta0 + s B A), zeros), both [B, D]."""
         fixed = {name: self.theta0(name) for name in self.blocks}
         moved = {name: self.theta0(name) + tau for name, tau in self.tau_by_block().items()}
-        features_BD = self.ordinary_at(fixed | moved, batch)
-        return features_BD, torch.zeros_like(features_BD)
+        return self.at(fixed | moved, batch)
 
 
 def lora(bench: Bench, task: str) -> TrainedVector:
     """What the factors of a task multiply to, at the rate that its validation rows like best."""
     rows = bench.rows(task)
     changed: dict[str, Any] = {"penalty": "none", "precision": "float32", "steps": STEPS}
-    given = (task, rows.count("train"), bench.seed, bench.base.trainable)
+    given = (task, rows.count("train"), bench.seed, bench.backbone.trainable)
     configs = [bench.suite.config(*given, learning_rate=rate, **changed) for rate in RATES]
 
     def make() -> Made:
@@ -96,7 +91,7 @@ def lora(bench: Bench, task: str) -> TrainedVector:
 
 
 def _trained(bench: Bench, task: str, config: TrainConfig) -> Params:
-    module = LowRankEncoder(bench.backbone.encoder, bench.base.trainable, seed=config.seed)
+    module = LowRankEncoder(bench.backbone.encoder, bench.backbone.trainable, seed=config.seed)
     bench.cells.say(f"  {task}: rate {config.learning_rate:g}")
     data, head = bench.rows(task).train, bench.head(task)
     train(PlainEngine(module, config), bench.backbone, head, data, lambda step: (), config)

@@ -7,32 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 from torch import Tensor
 
 from jobs.experiments.cache import Cell, Cost, Made, key_of, together
-from jobs.experiments.context import BATCH, Bench
+from jobs.experiments.context import Bench
 from tacl.backbone import Item
 from tacl.compose import grid
 from tacl.evaluation import metrics
-from tacl.evaluation.tangents import cached_tangents
 from tacl.vectors import Params, Regime, TaskVector, params
-
-
-class Direction(Protocol):
-    """`key` stands for all that decided it; `regime` says in which model it is evaluated."""
-
-    @property
-    def key(self) -> str: ...
-    @property
-    def regime(self) -> Regime: ...
-    def tau(self) -> Params: ...
 
 
 @dataclass(frozen=True)
 class KeptDirection:
-    """A direction in a cell: a merge, or joint training."""
+    """A direction in a cell: a merge, or joint training. `key` stands for all that decided it;
+    `regime` says in which model it is evaluated."""
 
     cell: Cell
     regime: Regime
@@ -82,6 +72,9 @@ class Sum:
         return params.combine([(c, direction.tau()) for c, direction in self.terms])
 
 
+Direction = KeptDirection | Sum
+
+
 def tangent(bench: Bench, direction: Direction, task: str, part: str) -> Tensor:
     """J(x) tau on a part of a task's rows, [N, D]."""
     return tangent_cell(bench, direction, task, part).tensors()["tangent"]
@@ -92,17 +85,16 @@ def tangent_cell(bench: Bench, direction: Direction, task: str, part: str) -> Ce
 
     def make() -> Made:
         items, taus = bench.rows(task).items(part), {"tau": direction.tau()}
-        cached = cached_tangents(bench.base.module, bench.backbone, items, taus, BATCH)
-        return {}, {"tangent": cached.tangents["tau"]}
+        return {}, {"tangent": bench.base.tangents(items, taus).tangents["tau"]}
 
     what, data = f"{direction.key[:8]} on {part} of {task}", bench.content(task, part)
     return bench.cell("tangent", make, what, data=data, tau=direction.key)
 
 
 def features(
-    bench: Bench, direction: Direction, task: str, part: str, coefficient: float = 1.0
+    bench: Bench, direction: Direction | None, task: str, part: str, coefficient: float = 1.0
 ) -> Tensor:
-    """Of the model at `coefficient` times the direction, [N, D].
+    """Of the model at `coefficient` times the direction, or of theta0 without one, [N, D].
 
     f(x; theta0) + c J(x) tau, by addition of what is kept; or f(x; theta0 + c tau), by a pass.
     """
@@ -114,22 +106,22 @@ def features(
 
 
 def passes(
-    bench: Bench, direction: Direction, task: str, part: str, coefficient: float = 1.0
+    bench: Bench, direction: Direction | None, task: str, part: str, coefficient: float = 1.0
 ) -> list[Cell]:
     """The cells that `features` are made of."""
+    if direction is None:
+        return [bench.encoding(task, part)]
     if direction.regime == "linearized":
         return [bench.encoding(task, part), tangent_cell(bench, direction, task, part)]
     moved = direction if coefficient == 1.0 else Sum([(coefficient, direction)])
     return [bench.encoding(task, part, moved.tau, moved.key)]
 
 
-def features_of(bench: Bench, regime: Regime, tau: Params, items: Sequence[Item]) -> Tensor:
-    """Of any inputs by the model at tau, which is nobody's to keep, [N, D]."""
-    if regime == "ordinary":
-        return bench.base.encoded(items, tau)
-    module = bench.base.module
-    cached = cached_tangents(module, bench.backbone, items, {"tau": tau}, BATCH)
-    return cached.linearized({"tau": 1.0})
+def features_of(bench: Bench, direction: Direction | None, items: Sequence[Item]) -> Tensor:
+    """The same of any inputs, in no cell, [N, D]."""
+    if direction is None or direction.regime == "ordinary":
+        return bench.base.encoded(items, direction and direction.tau())
+    return bench.base.tangents(items, {"tau": direction.tau()}).linearized({"tau": 1.0})
 
 
 Vectors = Mapping[str, TrainedVector]  # by task
@@ -154,9 +146,7 @@ class Model:
 
     def features(self, task: str, part: str) -> Tensor:
         """Of the merged model, [N, D]."""
-        if self.direction is None:
-            return self.alone(task, part)
-        return features(self.bench, self.direction, task, part, self.coefficient)
+        return features(self.bench, self._towards(task), task, part, self.coefficient)
 
     @property
     def has_vectors(self) -> bool:
@@ -165,16 +155,14 @@ class Model:
 
     def passes(self, task: str, part: str) -> list[Cell]:
         """What `features` cost."""
-        direction = self.first.get(task) if self.direction is None else self.direction
-        if direction is None:
-            return [self.bench.encoding(task, part)]
-        return passes(self.bench, direction, task, part, self.coefficient)
+        return passes(self.bench, self._towards(task), task, part, self.coefficient)
 
     def alone(self, task: str, part: str) -> Tensor:
         """Of the single-task model."""
-        if task not in self.first:
-            return self.bench.features(task, part)
-        return features(self.bench, self.first[task], task, part)
+        return features(self.bench, self.first.get(task), task, part)
+
+    def _towards(self, task: str) -> Direction | None:
+        return self.first.get(task) if self.direction is None else self.direction
 
 
 def apart(bench: Bench, first: Vectors) -> Model:

@@ -23,11 +23,10 @@ from cluster.scheduler.state import (
     State,
 )
 from jobs.experiments.cache import Cost, Made, together
-from jobs.experiments.context import BATCH, Bench
+from jobs.experiments.context import Bench
 from jobs.experiments.models import TrainedVector, Vectors
 from jobs.experiments.training import refreshed
 from tacl.evaluation.interference import logit_change, tau_jp
-from tacl.evaluation.tangents import cached_tangents
 from tacl.training.config import RefreshConfig
 
 
@@ -54,7 +53,7 @@ class _Plan:
         """What it cost until nothing more is due."""
         bench, task = self.bench, vector.task
         rows = bench.rows(task).count("train")
-        config = bench.suite.config(task, rows, bench.seed, bench.base.trainable)
+        config = bench.suite.config(task, rows, bench.seed, bench.backbone.trainable)
         options = Options(steps=config.steps, batch=config.batch, penalty="cyclical")
         self.now[task] = vector
         samples = self._arrived(task, options, allowance(rows, options))
@@ -128,8 +127,7 @@ class _Plan:
 
         def make() -> Made:
             probe = bench.rows(name).items("probe")
-            module, taus = bench.base.module, {"tau": vector.tau()}
-            cached = cached_tangents(module, bench.backbone, probe, taus, BATCH)
+            cached = bench.base.tangents(probe, {"tau": vector.tau()})
             tangent_ND = cached.tangents["tau"]
             change = None
             if on != GENERIC:

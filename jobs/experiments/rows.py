@@ -20,7 +20,7 @@ from jobs.experiments.suites import Source
 from tacl.backbone import Backbone, Item
 from tacl.data.batches import Labelled
 from tacl.data.splits import sample_rows
-from tacl.errors import DataNotFound
+from tacl.errors import DataNotFound, EmptySplit
 
 LABELLED = ("train", "validation")  # parts with labels that something is fitted on
 
@@ -110,6 +110,8 @@ def apart(cells: Cells, blobs: Blobs, own: Cell, others: Sequence[Cell]) -> Cell
 def _without(blobs: Blobs, ref: BlobRef, foreign: Set[samples.Raw]) -> BlobRef:
     rows = list(zip(*samples.labelled_rows(blobs, ref), strict=True))
     kept = [row for row in rows if row[0] not in foreign]
+    if not kept:
+        raise EmptySplit("every row of a part stands in another task's test rows; name each once")
     inputs, labels = zip(*kept, strict=True)
     return ref if len(kept) == len(rows) else samples.store_rows(blobs, inputs, labels)
 

@@ -14,7 +14,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from tacl.backbone.inner import inner_blocks, watched
+from tacl.backbone.inner import channels_last, inner_blocks, watched
 from tacl.backbone.inputs import Batch, Inputs, Item, Texts
 from tacl.backbone.spec import BaseSpec
 from tacl.errors import BadBase
@@ -49,6 +49,8 @@ class Backbone:
         self.encoder.eval().requires_grad_(False)
         self.inner = inner_blocks(self.encoder)
         preprocessing = {"inputs": self.inputs.description(), "variant": self.variant}
+        if self.inner and channels_last(self.encoder):  # which a version before averaged
+            preprocessing["inner"] = "channels last"
         theta0 = params.digest(self.encoder.state_dict())
         text = json.dumps([theta0, preprocessing], sort_keys=True)
         self.digest = hashlib.sha256(text.encode()).hexdigest()

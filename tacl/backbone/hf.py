@@ -104,7 +104,6 @@ def _read(spec: BaseSpec, where: str) -> tuple[Any, Any, str]:
         model, report = AutoModel.from_pretrained(
             source,
             dtype=torch.float32,
-            attn_implementation="sdpa",
             use_safetensors=True,
             output_loading_info=True,
             **options,

@@ -36,6 +36,16 @@ def inner_blocks(encoder: nn.Module) -> tuple[str, ...]:
     return tuple(longest[end - 1] for end in ends)
 
 
+def channels_last(encoder: nn.Module) -> bool:
+    """Whether its blocks give [B, H, V, W]; vision transformers for pictures of any size say so of
+    their patches alone, which they flatten."""
+    modules = list(encoder.modules())
+    any_size = (one for one in modules if getattr(one, "dynamic_img_size", False))
+    flattened = [getattr(one, "patch_embed", None) for one in any_size]
+    said = (one for one in modules if getattr(one, "output_fmt", None) == "NHWC")
+    return any(all(one is not patches for patches in flattened) for one in said)
+
+
 @contextmanager
 def watched(
     encoder: nn.Module, blocks: Sequence[str], batch: Batch
@@ -44,7 +54,7 @@ def watched(
     blocks' pooled outputs side by side, each as long as f."""
     found: dict[str, Tensor] = {}
     rows = len(batch if isinstance(batch, Tensor) else next(iter(batch.values())))
-    last = any(getattr(module, "output_fmt", None) == "NHWC" for module in encoder.modules())
+    last = channels_last(encoder)
 
     def hook(block: str) -> Callable[..., None]:
         def keep(module: nn.Module, given: Any, output: Any) -> None:

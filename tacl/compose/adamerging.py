@@ -8,6 +8,7 @@ a recipe are refused.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -25,6 +26,7 @@ from tacl.training.loop import StepRecord
 from tacl.vectors.vector import TaskVector
 
 START = 0.3
+AT_ONCE = 32  # rows of a pass
 REACH = 1.0  # steps x rate; under the cosine as far as the published 500 steps at 1e-3
 
 
@@ -51,8 +53,8 @@ def adamerging(
     on_step: Callable[[StepRecord], None] | None = None,
 ) -> tuple[ScaledEncoder, Learned]:
     """`inputs[t]`: unlabelled inputs of the t-th vector's task; a step is of `batch` rows of each
-    task that has some, on average: its rows are drawn from all. Of more than 16 tasks it is of as
-    many rows as of 16, which one pass holds.
+    task that has some, on average: its rows are drawn from all, and pass some at a time. Of more
+    than 16 tasks it is of as many rows as of 16.
 
     The model is `module.tau_dict()`. Raises BadRecipe for coefficients other than 1.
     """
@@ -62,6 +64,12 @@ def adamerging(
     data = Labelled([item for items in inputs for item in items], tasks)
     rows = batch * min(16, max(1, sum(1 for items in inputs if items)))
     config = learning_config("addition", len(data), seed, rows, steps)
-    config = replace(config, learning_rate=REACH / steps, weight_decay=0.0)
+    config = replace(
+        config,
+        learning_rate=REACH / steps,
+        weight_decay=0.0,
+        # Each pass reads every vector again, and keeps what its rows need for the gradient.
+        accumulation=math.ceil(min(rows, len(data)) / AT_ONCE),
+    )
     learned = learn(module, backbone, Entropy.of(heads), data, config, on_step=on_step)
     return module, learned

@@ -77,34 +77,31 @@ def refresh_composition(
         own = params.scale(coefficients[store.name], taus[store.name]) if store.name in taus else {}
         parts = cut(store, config.samples, config)
         for rows, items in zip((learn, held_out), parts, strict=True):
-            rows[store.name] = _rows(module, backbone, items, total, own)
+            found = cached_tangents(module, backbone, items, {"total": total, "own": own}).tangents
+            rows[store.name] = _Rows(items, found["total"] - found["own"], found["own"])
     # Never zero, for it divides.
     size = max(1e-12, sum(_size(held_out[name].own_ND) for name in taus) / len(taus))
     entries = sum(value.numel() for value in total.values())
     rate = config.learning_rate * params.norm(total) / math.sqrt(entries)
-    delta = _Delta(Descent(module, rate, config), backbone, size)
-    return _fitted(delta, total, learn, held_out)
-
-
-def _fitted(
-    delta: _Delta, total: Params, learn: Mapping[str, _Rows], held_out: Mapping[str, _Rows]
-) -> RefreshedComposition:
-    config, module = delta.descent.config, delta.descent.module
+    descent = Descent(module, rate, config)
     module.load_tau({})
     for step in range(config.steps):
-        delta.step(step, list(learn.values()))
+        items, wrong_BD = _batch(list(learn.values()), config, step)
+        _, delta_BD = module(backbone.collate(items))
+        left_BD = wrong_BD.to(delta_BD) + delta_BD
+        descent.step(step, left_BD.square().sum(-1).mean() / size)
 
     learnt, parts = module.tau_dict(), [rows.items for rows in held_out.values()]
-    deltas = tangents_by_part(module, delta.backbone, learnt, parts)
+    deltas = tangents_by_part(module, backbone, learnt, parts)
     wrong = [rows.wrong_ND for rows in held_out.values()]
     length = best_length(wrong, deltas, [1.0] * len(wrong))
     left = [wrong_ND + length * delta_ND for wrong_ND, delta_ND in zip(wrong, deltas, strict=True)]
-    before = {name: _size(rows) / delta.size for name, rows in zip(held_out, wrong, strict=True)}
-    after = {name: _size(rows) / delta.size for name, rows in zip(held_out, left, strict=True)}
+    before = {name: _size(rows) / size for name, rows in zip(held_out, wrong, strict=True)}
+    after = {name: _size(rows) / size for name, rows in zip(held_out, left, strict=True)}
     whole = {name: torch.zeros_like(block) for name, block in learnt.items()} | dict(total)
     moved = {n: value + length * learnt[n].to(value.device) for n, value in whole.items()}
     accepted, reason = judge_composition(before, after, config)
-    return RefreshedComposition(moved, accepted, reason, before, after, delta.descent.curve)
+    return RefreshedComposition(moved, accepted, reason, before, after, descent.curve)
 
 
 def judge_composition(
@@ -123,37 +120,18 @@ def judge_composition(
     return True, figures
 
 
-def _rows(
-    module: LinearizedEncoder, backbone: Backbone, items: list[Item], total: Params, own: Params
-) -> _Rows:
-    cached = cached_tangents(module, backbone, items, {"total": total, "own": own}).tangents
-    return _Rows(items, cached["total"] - cached["own"], cached["own"])
-
-
 def _size(rows_ND: Tensor) -> float:
     """Mean square of the rows."""
     return float(rows_ND.square().sum(-1).mean())
 
 
-@dataclass(frozen=True)
-class _Delta:
-    """delta, which lives in the module's tau."""
-
-    descent: Descent
-    backbone: Backbone
-    size: float
-
-    def step(self, step: int, tasks: Sequence[_Rows]) -> None:
-        """One step on a batch in which every task has, over time, the same share."""
-        config = self.descent.config
-        batch = config.batch + config.other_batch
-        first = step * batch
-        chosen = []
-        for place in range(first, first + batch):
-            task = tasks[place % len(tasks)]
-            (row,) = batch_rows(len(task.items), 1, config.seed, place // len(tasks))
-            chosen.append((task, row))
-        items = [task.items[row] for task, row in chosen]
-        _, delta_BD = self.descent.module(self.backbone.collate(items))
-        wrong_BD = torch.stack([t.wrong_ND[row] for t, row in chosen]).to(delta_BD)
-        self.descent.step(step, (wrong_BD + delta_BD).square().sum(-1).mean() / self.size)
+def _batch(tasks: Sequence[_Rows], config: RefreshConfig, step: int) -> tuple[list[Item], Tensor]:
+    """Rows of a step, of which every task has over time the same share; what is wrong on them."""
+    batch = config.batch + config.other_batch
+    items, wrong = [], []
+    for place in range(step * batch, (step + 1) * batch):
+        task = tasks[place % len(tasks)]
+        (row,) = batch_rows(len(task.items), 1, config.seed, place // len(tasks))
+        items.append(task.items[row])
+        wrong.append(task.wrong_ND[row])
+    return items, torch.stack(wrong)

@@ -161,7 +161,7 @@ class ScaledEncoder(FrozenEncoder):
 
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """(features, tangent) [B, D]; they add up to the features of the composed model."""
-        return self._at(self._blocks(), batch)
+        return self.at(self._blocks(), batch)
 
     @torch.no_grad()
     def features(self, backbone: Collates, items: Sequence[Item], batch: int = 64) -> Tensor:
@@ -178,16 +178,10 @@ class ScaledEncoder(FrozenEncoder):
         self, blocks: Params, backbone: Collates, items: Sequence[Item], batch: int
     ) -> Tensor:
         def summed(some: list[Item]) -> tuple[Tensor]:
-            features_BD, tangent_BD = self._at(blocks, backbone.collate(some))
+            features_BD, tangent_BD = self.at(blocks, backbone.collate(some))
             return (features_BD + tangent_BD,)
 
         return in_order(items, batch, summed)[0]
-
-    def _at(self, blocks: Params, batch: Batch) -> tuple[Tensor, Tensor]:
-        if self.regime == "linearized":
-            return self.linearized_at(blocks, batch)
-        features_BD = self.ordinary_at(blocks, batch)
-        return features_BD, torch.zeros_like(features_BD)
 
     def _blocks(self) -> Params:
         """tau of the linearized model, theta of the ordinary one: the one composed copy."""

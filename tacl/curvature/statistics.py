@@ -124,14 +124,19 @@ def merged(statistics: Sequence[Statistics]) -> Statistics:
     def mean(values: Iterable[Tensor]) -> Tensor:
         return sum(values, torch.zeros(())) / len(statistics)
 
+    # By name: a file has them in another order than the encoder.
+    by_name = [{layer.weight: layer for layer in one.layers} for one in statistics]
+    if any(layers.keys() != by_name[0].keys() for layers in by_name):
+        raise BaseMismatch("statistics of different layers; measure them again with one encoder")
+    pairs = list(zip(statistics, by_name, strict=True))
     layers = [
         KroneckerFactors(
-            first.layers[i].weight,
-            first.layers[i].bias,
-            mean(one.layers[i].a_II for one in statistics),
-            mean(one.scale * one.layers[i].b_OO for one in statistics),
+            layer.weight,
+            layer.bias,
+            mean(of[layer.weight].a_II for _, of in pairs),
+            mean(one.scale * of[layer.weight].b_OO for one, of in pairs),
         )
-        for i in range(len(first.layers))
+        for layer in first.layers
     ]
     diagonal = {n: mean(one.scale * one.diagonal[n] for one in statistics) for n in first.diagonal}
     rows = sum(one.rows for one in statistics)

@@ -106,6 +106,7 @@ _answers = partial(register, table=_ANSWERS)
 
 @_answers("linear conv1d conv2d conv3d")
 def _layer(func: Any, input: Any, weight: Any, bias: Any = None, *args: Any, **named: Any) -> Any:
+    _require_rows(input)
     result = func(input, primal(weight), primal(bias), *args, **named)
 
     def product(x: Tensor, tau: Tensor) -> Tensor:
@@ -117,7 +118,13 @@ def _layer(func: Any, input: Any, weight: Any, bias: Any = None, *args: Any, **n
 
 @_answers("matmul __matmul__")
 def _matmul(func: Any, input: Any, weight: Any) -> Any:
+    _require_rows(input)
     return _plus_products(func(input, primal(weight)), func, input, weight)
+
+
+def _require_rows(input: Any) -> None:
+    if isinstance(input, MixedWeight):
+        raise NotImplementedError("a weight that differs from row to row, as the input of a layer")
 
 
 @_answers("addmm")
@@ -128,8 +135,6 @@ def _addmm(func: Any, bias: Any, input: Any, weight: Any) -> Any:
 def _plus_products(result: Any, product: Product, input: Any, weight: Any) -> Any:
     if not isinstance(weight, MixedWeight):
         return result
-    if isinstance(input, MixedWeight):
-        raise NotImplementedError("a product of two weights that differ from row to row")
     result, sums_BN = _opened(result, weight)
     rows_BN = _split(primal(input), weight)
     positions = sums_BN.numel() / len(weight.rows_U) / weight.shape[0]  # of one user
@@ -175,6 +180,7 @@ def _products_first(
 def _norm(
     func: Any, input: Any, form: Any, weight: Any = None, bias: Any = None, *args: Any, **named: Any
 ) -> Any:
+    _require_rows(input)
     result = func(input, form, primal(weight), primal(bias), *args, **named)
     unit = func(primal(input), form, None, None, *args, **named)
     channels = -1 if func is F.layer_norm else 1
@@ -183,6 +189,7 @@ def _norm(
 
 @_answers("rms_norm")
 def _rms_norm(func: Any, input: Any, form: Any, weight: Any, *args: Any, **named: Any) -> Any:
+    _require_rows(input)
     result = func(input, form, primal(weight), *args, **named)
     return _plus_scaled(result, func(primal(input), form, None, *args, **named), weight, -1)
 
@@ -193,6 +200,7 @@ def _batch_norm(
 ) -> Any:
     if func is not F.batch_norm:  # there weight and bias come before the statistics
         raise NotImplementedError("torch.batch_norm of a weight that differs from row to row")
+    _require_rows(input)
     result = func(input, mean, var, primal(weight), primal(bias), *args, **named)
     unit = func(primal(input), mean, var, None, None, *args, **named)
     return _plus_bias(_plus_scaled(result, unit, weight, 1), bias, 1)

@@ -48,6 +48,16 @@ def layer_norm(
     return dual(value, _plus_product(derivative, along, gamma))
 
 
+def _standardised(input: Any, weight: Any, bias: Any, eps: float) -> Any:
+    """Of one row: each channel by its own mean and variance, as some convolutions do with their
+    weights (arXiv 1903.10520)."""
+    rows = input.flatten(2)
+    unit = F.layer_norm(rows, rows.shape[-1:], eps=eps).reshape(input.shape)
+    channels = (1, -1, *[1] * (input.dim() - 2))
+    unit = unit if weight is None else unit * weight.view(channels)
+    return unit if bias is None else unit + bias.view(channels)
+
+
 @register("batch_norm")
 def batch_norm(func: Any, *args: Any, **named: Any) -> Tensor:
     """In eval mode an affine map per channel; frozen statistics."""
@@ -70,6 +80,8 @@ def _batch_norm(
     eps: float = 1e-5,
     *args: Any,
 ) -> Tensor:
+    if training and running_mean is None and input.dim() > 2 and input.shape[0] == 1:
+        return _standardised(input, weight, bias, eps)
     if training or running_mean is None:
         raise NotImplementedError("batch norm in train mode: put the model into eval mode first")
     if tangent(running_mean) is not None or tangent(running_var) is not None:

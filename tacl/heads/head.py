@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, normalize
 
 from tacl.backbone import Backbone
-from tacl.errors import BadConfig, EmptySplit, LabelOutOfRange
+from tacl.errors import BadConfig, BaseMismatch, EmptySplit, LabelOutOfRange
 from tacl.vectors.params import Params
 
 
@@ -50,10 +50,14 @@ class Head:
         return self.scale * normalize(features_BD, dim=-1) @ self.weight_CD.T
 
     def views(self, plain_BE: Tensor, moved_BD: Tensor) -> Tensor:
-        """What it sees of rows as they are at theta0 and with f(x) + J(x) tau."""
+        """What it sees of rows as they are at theta0 and with f(x) + J(x) tau. Raises BaseMismatch
+        when it was fitted on other inner blocks."""
         if self.narrow_CD is None:
             return moved_BD
-        return self.read(beside(plain_BE, moved_BD))
+        seen_BV = beside(plain_BE, moved_BD)
+        if self.weight_CD.shape[1] not in (seen_BV.shape[-1], 3 * moved_BD.shape[-1]):
+            raise BaseMismatch("heads were fitted on other inner blocks; start another home")
+        return self.read(seen_BV)
 
     def read(self, rows_BV: Tensor) -> Tensor:
         """As much of rows as it has weights for: heads of an earlier version of TACL read no inner

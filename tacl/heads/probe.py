@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,6 +16,18 @@ from tacl.heads.head import Head
 WEIGHTS = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)  # of |W|^2, on unit features
 STEPS = 200
 NEIGHBOURS = (1, 5, 10, 20, 50)
+
+
+def _unwrapped(name: str) -> Any:
+    method = getattr(torch.optim.LBFGS, name)
+    return getattr(method, "__wrapped__", method)
+
+
+class LBFGS(torch.optim.LBFGS):
+    """Bit for bit `torch.optim.LBFGS`, without torch's compiler (`tacl.training.optimizer`)."""
+
+    add_param_group = _unwrapped("add_param_group")
+    zero_grad = _unwrapped("zero_grad")
 
 
 def probe_head(
@@ -40,9 +53,7 @@ def probe_head(
     if start is not None:
         weight_CD = (start.scale * start.weight_CD).float().cpu().clone()
     weight_CD.requires_grad_()
-    optimizer = torch.optim.LBFGS(
-        [weight_CD], max_iter=STEPS, history_size=20, line_search_fn="strong_wolfe"
-    )
+    optimizer = LBFGS([weight_CD], max_iter=STEPS, history_size=20, line_search_fn="strong_wolfe")
 
     def loss() -> Tensor:
         optimizer.zero_grad()

@@ -2,41 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor
+from torch.nn.functional import normalize, relu
 
 from tacl.errors import EmptySplit
-from tacl.heads.expansion import IDENTITY, Expansion
 
 Rows = tuple[Tensor, Tensor]  # features_ND, labels_N among the classes of the rows' own task
 
 
 @dataclass(frozen=True, eq=False)
 class Moments:
-    """Of phi over labelled rows, float64. All rows of a task weigh the same together, however many
-    they are, and so do its classes in the prior; `share_C` is a class's part of all weight, and
-    `within_DD` the covariance around the class means."""
+    """Of labelled rows, float64. All rows of a task weigh the same together, however many they are,
+    and so do its classes in the prior; `share_C` is a class's part of all weight, and `within_DD`
+    the covariance around the class means."""
 
-    expansion: Expansion
     share_C: Tensor
     prior_C: Tensor
     mean_CD: Tensor
     within_DD: Tensor
 
     @staticmethod
-    def of(
-        rows: Mapping[str, Rows],
-        classes: Mapping[str, Sequence[str]],
-        expansion: Expansion = IDENTITY,
-    ) -> Moments:
+    def of(rows: Iterable[tuple[str, Rows]], classes: Mapping[str, Sequence[str]]) -> Moments:
         """Of tasks of one encoder, columns in their order. EmptySplit: a class has no row."""
-        found = [_moments(task, *rows[task], classes[task], expansion) for task in rows]
+        found = [_moments(task, *own, classes[task]) for task, own in rows]
         shares, priors, means, withins = zip(*found, strict=True)
         return Moments(
-            expansion,
             torch.cat(shares) / len(found),
             torch.cat(priors) / len(found),
             torch.cat(means),
@@ -45,17 +40,17 @@ class Moments:
 
 
 def _moments(
-    task: str, features_ND: Tensor, labels_N: Tensor, classes: Sequence[str], expansion: Expansion
+    task: str, features_ND: Tensor, labels_N: Tensor, classes: Sequence[str]
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Of one task: shares and priors of its classes, their means, and the scatter of a row."""
     counts_C = torch.bincount(labels_N, minlength=len(classes))
     none = [name for name, count in zip(classes, counts_C.tolist(), strict=True) if not count]
     if none:
         raise EmptySplit(f"{task}: the classes {none} have no labelled rows")
-    phi_ND = expansion(features_ND.double())
-    sums_CD = phi_ND.new_zeros(len(classes), phi_ND.shape[1]).index_add_(0, labels_N, phi_ND)
+    rows_ND = features_ND.double()
+    sums_CD = rows_ND.new_zeros(len(classes), rows_ND.shape[1]).index_add_(0, labels_N, rows_ND)
     mean_CD = sums_CD / counts_C.unsqueeze(1)
-    apart_ND = phi_ND - mean_CD[labels_N]
+    apart_ND = rows_ND - mean_CD[labels_N]
     prior_C = torch.full((len(classes),), 1 / len(classes)).double()
     rows = len(labels_N)
     return counts_C.double() / rows, prior_C, mean_CD, apart_ND.T @ apart_ND / rows
@@ -63,15 +58,14 @@ def _moments(
 
 @dataclass(frozen=True)
 class LinearHead:
-    """logits = phi(z) W' + b, features as they are."""
+    """logits = z W' + b, features as they are."""
 
     weight_CD: Tensor
     bias_C: Tensor
-    expansion: Expansion
 
     def logits(self, features_BD: Tensor) -> Tensor:
         """[B, C]."""
-        return self.expansion(features_BD) @ self.weight_CD.T + self.bias_C
+        return features_BD @ self.weight_CD.T + self.bias_C
 
 
 def lda(moments: Moments, ridge: float) -> LinearHead:
@@ -81,7 +75,7 @@ def lda(moments: Moments, ridge: float) -> LinearHead:
     """
     weight_CD = _solved(moments.within_DD, moments.mean_CD, ridge)
     bias_C = moments.prior_C.log() - 0.5 * (weight_CD * moments.mean_CD).sum(-1)
-    return LinearHead(weight_CD.float(), bias_C.float(), moments.expansion)
+    return LinearHead(weight_CD.float(), bias_C.float())
 
 
 def ridge(moments: Moments, penalty: float) -> LinearHead:
@@ -95,9 +89,25 @@ def ridge(moments: Moments, penalty: float) -> LinearHead:
     target_CD = moments.share_C.unsqueeze(1) * apart_CD
     weight_CD = _solved(moments.within_DD + apart_CD.T @ target_CD, target_CD, penalty)
     bias_C = moments.share_C - weight_CD @ mean_D
-    return LinearHead(weight_CD.float(), bias_C.float(), moments.expansion)
+    return LinearHead(weight_CD.float(), bias_C.float())
 
 
 def _solved(matrix_DD: Tensor, right_CD: Tensor, ridge: float) -> Tensor:
     ridged_DD = matrix_DD + ridge * matrix_DD.diagonal().mean() * torch.eye(len(matrix_DD)).double()
     return torch.cholesky_solve(right_CD.T, torch.linalg.cholesky(ridged_DD)).T
+
+
+def expanded(features_ND: Tensor, width: int, seed: int) -> Tensor:
+    """relu(R z / |z|) with `width` Gaussian rows in R, [N, width], in the features' precision.
+
+    Statistics add up only under one R, so its seed belongs to whoever adds
+    (RanPAC, arXiv 2307.02251).
+    """
+    projection_DW = _projection(features_ND.shape[1], width, seed)
+    return relu(normalize(features_ND, dim=-1) @ projection_DW.to(features_ND))
+
+
+@lru_cache(maxsize=4)  # rows come task by task, and 2,000 x 1,280 numbers take a while to draw
+def _projection(dimension: int, width: int, seed: int) -> Tensor:
+    random = torch.Generator().manual_seed(seed)
+    return torch.randn(dimension, width, generator=random, dtype=torch.float64)

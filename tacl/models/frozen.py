@@ -133,19 +133,18 @@ class FrozenEncoder(nn.Module):
 
     def tau_dict(self) -> Params:
         """A copy of what is added to theta0, by block name."""
-        raise NotImplementedError
+        return {name: value.detach().clone() for name, value in self.tau_by_block().items()}
 
-    def linearized_at(self, tau: Mapping[str, Tensor], batch: Batch) -> tuple[Tensor, Tensor]:
-        """(f(x; theta0), J(x) tau), both [B, D]; tau names every block."""
+    def at(self, blocks: Mapping[str, Tensor], batch: Batch) -> tuple[Tensor, Tensor]:
+        """Both [B, D], by the regime: of tau, (f(x; theta0), J(x) tau); of theta, (f(x; theta),
+        zeros). Every block is named."""
+        if self.regime == "ordinary":
+            return self._run(blocks, batch)
         weights = {
             name: DualTensor(self.theta0(name), value.to(self.theta0(name).dtype))
-            for name, value in tau.items()
+            for name, value in blocks.items()
         }
         return self._run(weights, batch)
-
-    def ordinary_at(self, theta: Mapping[str, Tensor], batch: Batch) -> Tensor:
-        """f(x; theta), [B, D]; theta names every block."""
-        return self._run(theta, batch)[0]
 
     def _run(self, weights: Mapping[str, Tensor], batch: Batch) -> tuple[Tensor, Tensor]:
         """(features, tangent), [B, D], in as many passes as leave little padding.
@@ -202,17 +201,15 @@ class MovedEncoder(FrozenEncoder):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__(encoder, trainable, dtype)
-        zeros = [(n, torch.zeros_like(self.theta0(n), dtype=self.precision)) for n in self.blocks]
+        made = ((n, torch.zeros_like(self.theta0(n), dtype=self.precision)) for n in self.blocks)
+        # However theta0 lies: checkpoints hold what is contiguous.
+        zeros = [(name, zero.contiguous()) for name, zero in made]
         # Pairs keep the module's order, a dict would be sorted.
         self.tau = nn.ParameterDict([(_key(name), nn.Parameter(zero)) for name, zero in zeros])
 
     def tau_by_block(self) -> Params:
         """The parameters themselves, by block name."""
         return {name: self.tau[_key(name)] for name in self.blocks}
-
-    def tau_dict(self) -> Params:
-        """A copy of tau by block name."""
-        return {name: value.detach().clone() for name, value in self.tau_by_block().items()}
 
     @torch.no_grad()
     def load_tau(self, tau: Params) -> None:

@@ -21,7 +21,7 @@ class LinearizedEncoder(MovedEncoder):
 
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """(f(x; theta0), J(x) tau), both [B, D] in tau's precision."""
-        return self.linearized_at(self.tau_by_block(), batch)
+        return self.at(self.tau_by_block(), batch)
 
     def linearized(self, batch: Batch) -> Tensor:
         """f(x; theta0) + J(x) tau, [B, D]."""

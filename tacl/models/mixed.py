@@ -116,7 +116,7 @@ def mixes(backbone: Backbone) -> bool:
         name: {n: 0.1 * _noise_like(module.theta0(n), random) for n in module.blocks}
         for name in "ab"
     }
-    batch = backbone.collate([backbone.prepare(raw) for raw in _three_inputs(backbone.modality)])
+    batch = backbone.collate([backbone.prepare(raw) for raw in three_inputs(backbone.modality)])
     users = [({"a": 1.0}, 1), ({"a": -0.5, "b": 0.7}, 1), ({"b": 1.0}, 1)]
     try:
         apart = torch.stack([alone(module, batch, r, vectors)[b] for b, (r, _) in enumerate(users)])
@@ -132,7 +132,7 @@ def _noise_like(theta0: Tensor, random: torch.Generator) -> Tensor:
     return noise * theta0.std() if theta0.numel() > 1 else noise
 
 
-def _three_inputs(modality: str) -> list[bytes | str]:
+def three_inputs(modality: str) -> list[bytes | str]:
     if modality == "text":
         return ["one", "two words", "three words here"]
     found: list[bytes | str] = []

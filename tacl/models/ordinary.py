@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor, nn
 
 from tacl.models.frozen import Batch, MovedEncoder
@@ -26,5 +25,4 @@ class OrdinaryEncoder(MovedEncoder):
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """(f(x; theta0 + tau), zeros), both [B, D]: the pair that the loop adds up."""
         theta = {name: self.theta0(name) + tau for name, tau in self.tau_by_block().items()}
-        features_BD = self.ordinary_at(theta, batch)
-        return features_BD, torch.zeros_like(features_BD)
+        return self.at(theta, batch)

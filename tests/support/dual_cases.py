@@ -149,6 +149,8 @@ LAYERS = [
 ]
 STATISTICS = (T((4,), plain=True), T((4,), 0.5, 2.0, plain=True))
 NORMS_AND_POOLS = [
+    case("F.batch_norm", T((1, 4, 6)), None, None, T((4,)), training=True, eps=1e-3),
+    case("F.batch_norm", T((1, 4, 6)), None, None, training=True, eps=1e-3),
     case("F.batch_norm", PICTURE, *STATISTICS, T((4,)), T((4,))),
     case("F.batch_norm", T((3, 4)), *STATISTICS),
     case("F.batch_norm", PICTURE, *STATISTICS, bias=T((4,))),

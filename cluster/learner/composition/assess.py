@@ -8,12 +8,10 @@ from torch import Tensor
 
 from cluster.domain.compositions import JudgedOn, JudgedTask, MeasuredAgain, RecipeTerm
 from cluster.domain.methods import TARGET, TAUGHT
-from cluster.learner.artifacts import BATCH
 from cluster.learner.composition.inputs import Ingredients, Rows
 from tacl.data.batches import Labelled
 from tacl.evaluation.interference import MeanSize, logit_change, relative, tau_jp
 from tacl.evaluation.metrics import accuracy
-from tacl.evaluation.tangents import cached_tangents
 from tacl.heads.head import Head
 from tacl.vectors.params import Params
 
@@ -39,7 +37,7 @@ def accuracies(found: Ingredients, rows: Rows, taus: Mapping[str, Params]) -> di
 def _accuracies(
     found: Ingredients, head: Head, data: Labelled, taus: Mapping[str, Params]
 ) -> JudgedTask:
-    cached = cached_tangents(found.module, found.backbone, data.items, taus, BATCH)
+    cached = found.materials.tangents(data.items, taus)
 
     def share(features_ND: Tensor) -> float:
         return accuracy(head.logits(features_ND), data.labels)
@@ -58,8 +56,7 @@ def measured_again(found: Ingredients, terms: Sequence[RecipeTerm]) -> tuple[Mea
     taus = {names[term.vector.digest]: found.tau([term]) for term in terms}
     told: list[MeasuredAgain] = []
     for shard in found.work.probes:
-        items = found.materials.probe_items(shard.blob)
-        cached = cached_tangents(found.module, found.backbone, items, taus, BATCH)
+        cached = found.materials.tangents(found.materials.probe_items(shard.blob), taus)
         term = next(t for t in reversed(terms) if t.vector.task == shard.task)
         own, head = names[term.vector.digest], found.materials.head(term.vector.head_blob)
         sizes = {name: tau_jp(cached.tangents[name]) for name in taus}

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from cluster.domain.compositions import RecipeTerm
-from cluster.learner.artifacts import BATCH
 from cluster.learner.composition.inputs import Ingredients
 from cluster.learner.progress import Tell
 from tacl.compose.adamerging import adamerging
@@ -18,7 +17,6 @@ from tacl.compose.negation import lesson, taught
 from tacl.compose.scaled import ScaledEncoder
 from tacl.compose.ufm import trusted, ufm
 from tacl.data.batches import Labelled
-from tacl.evaluation.tangents import cached_tangents
 from tacl.heads.head import Head, union
 from tacl.training.loop import StepRecord
 
@@ -50,10 +48,7 @@ def _on_grid(found: Ingredients) -> Found:
     """One factor for the whole recipe: signs and relative sizes stay (arXiv 2212.04089). Of the
     recipe's own tasks those that are subtracted are to be unlearned."""
     lesson, taus = found.lesson, {"sum": found.tau(found.work.terms)}
-    cached = {
-        name: cached_tangents(found.module, found.backbone, data.items, taus, BATCH)
-        for name, (_, data) in lesson.items()
-    }
+    cached = {n: found.materials.tangents(data.items, taus) for n, (_, data) in lesson.items()}
     labels = {name: data.labels for name, (_, data) in lesson.items()}
     heads = {name: head for name, (head, _) in lesson.items()}
     factor = best_coefficient(cached, labels, heads, {"sum": 1.0}, _subtracted(found))

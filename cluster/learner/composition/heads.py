@@ -9,18 +9,12 @@ from __future__ import annotations
 
 import time
 
-import torch
-
 from cluster.domain.base import BlobRef
 from cluster.domain.compositions import Fitted
-from cluster.learner.artifacts import BATCH
 from cluster.learner.composition.inputs import Ingredients
 from cluster.learner.heads import AtTheta0, HeadRows, Pair, learned, rows_of_each
 from cluster.learner.progress import Tell
 from cluster.storage.home import Home
-from cluster.storage.samples import labelled_rows
-from tacl.data.splits import sample_rows
-from tacl.evaluation.tangents import cached_tangents
 from tacl.heads.fitting import LabelledFeatures
 from tacl.vectors.params import Params
 
@@ -46,10 +40,7 @@ def fitted(found: Ingredients, tau: Params, home: Home, tell: Tell) -> Fitted | 
 
 
 def _moved(found: Ingredients, tau: Params, part: BlobRef) -> Pair:
-    raws, labels = labelled_rows(found.materials.blobs, part)
-    chosen = sample_rows(range(len(raws)), MOST_ROWS, 0)
-    items = found.materials.prepared([raws[row] for row in chosen])
-    labels_N = torch.tensor([labels[row] for row in chosen])
-    cached = cached_tangents(found.module, found.backbone, items, {"model": tau}, BATCH)
-    plain_NE, moved_ND = found.materials.plain(items), cached.linearized({"model": 1.0})
-    return LabelledFeatures(plain_NE, labels_N), LabelledFeatures(moved_ND, labels_N)
+    data, materials = found.materials.labelled(part, MOST_ROWS), found.materials
+    moved_ND = materials.tangents(data.items, {"model": tau}).linearized({"model": 1.0})
+    plain = LabelledFeatures(materials.plain(data.items), data.labels)
+    return plain, LabelledFeatures(moved_ND, data.labels)

@@ -12,9 +12,7 @@ from cluster.learner.artifacts import Materials
 from cluster.storage.home import Home
 from tacl.backbone import Item
 from tacl.data.batches import Labelled
-from tacl.data.splits import sample_rows
 from tacl.heads.head import Head
-from tacl.models.linearized import LinearizedEncoder
 from tacl.models.mixed import summed
 from tacl.vectors.params import Params
 
@@ -32,10 +30,6 @@ class Ingredients:
         self.vectors = [self.materials.vector(term.vector) for term in work.terms]
 
     @cached_property
-    def module(self) -> LinearizedEncoder:
-        return self.materials.linearized()
-
-    @cached_property
     def taus(self) -> dict[str, Params]:
         """By digest of the vector."""
         digests = [term.vector.digest for term in self.work.terms]
@@ -50,7 +44,7 @@ class Ingredients:
         return {
             task.name: (
                 self.materials.head(task.head_blob),
-                _some(self.materials.labelled(task.validation), ROWS),
+                self.materials.labelled(task.validation, ROWS),
             )
             for task in self.work.tasks
         }
@@ -88,9 +82,3 @@ class Ingredients:
     def lesson(self) -> Rows:
         """Labelled rows to learn from."""
         return self.tasks if self.head is None else {TARGET: (self.head, self.shots)}
-
-
-def _some(data: Labelled, most: int) -> Labelled:
-    """At most so many rows, by seed."""
-    rows = sample_rows(range(len(data)), most, 0)
-    return Labelled([data.items[row] for row in rows], data.labels[rows])

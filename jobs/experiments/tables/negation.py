@@ -110,11 +110,9 @@ def _coefficient(bench: Bench, vector: TrainedVector, control: str) -> float:
 def _accuracy(
     bench: Bench, direction: Direction, task: str, part: str, coefficient: float
 ) -> float:
-    plain = coefficient == 0.0  # no pass along the direction is needed
-    found = (
-        bench.features(task, part) if plain else features(bench, direction, task, part, coefficient)
-    )
-    return right(bench, {task: found}, part)[task]
+    moved = direction if coefficient else None  # else no pass along it is needed
+    found_ND = features(bench, moved, task, part, coefficient)
+    return right(bench, {task: found_ND}, part)[task]
 
 
 SPECS = (Spec("negation", ABOUT, COLUMNS, lambda suite: METHODS, entry, plots.bars),)

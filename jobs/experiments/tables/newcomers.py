@@ -104,9 +104,7 @@ def _with_shots(
     head = bench.head_from(target, data)
     if not top:
         return LearnedJudge(direction, head)
-    regime = direction.regime if direction else "ordinary"
-    tau = direction.tau() if direction else {}
-    features_ND = features_of(bench, regime, tau, data.items)
+    features_ND = features_of(bench, direction, data.items)
     return LearnedJudge(direction, TOPS[top].of(head, features_ND, data.labels))
 
 

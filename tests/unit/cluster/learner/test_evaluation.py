@@ -10,7 +10,6 @@ from cluster.domain.compositions import Composition
 from cluster.domain.tasks import VectorRef
 from cluster.domain.work import Evaluated, EvaluateWork, TaskData
 from cluster.learner.artifacts import Materials
-from cluster.learner.evaluation import KeptTensors
 from cluster.learner.evaluation import evaluate as evaluate_here
 from cluster.learner.learner import Learner
 from tacl.compose.arithmetic import composed
@@ -103,10 +102,10 @@ def test_a_model_of_vectors_seen_before_needs_no_encoder(
     evaluate(scene, tiny.composition((1.0, one)))
     evaluate(scene, tiny.composition((1.0, two)))
 
-    def never(self: KeptTensors) -> None:
+    def never(self: Materials) -> None:
         raise AssertionError("an encoder pass")
 
-    monkeypatch.setattr(KeptTensors, "module", property(never))
+    monkeypatch.setattr(Materials, "module", property(never))
     monkeypatch.setattr(Materials, "features", never)
     found = evaluate(scene, tiny.composition((0.25, one), (-1.0, two)))
     monkeypatch.undo()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from ray.exceptions import ActorDiedError
+from torch import Tensor, nn
 
 from cluster.domain.base import BlobRef
 from cluster.domain.outcomes import GivesWay, Lost
@@ -19,8 +20,11 @@ from cluster.learner.artifacts import Materials
 from cluster.learner.group import cause
 from cluster.learner.learner import Learner
 from cluster.storage.checkpoints import checkpoints
+from tacl.backbone import Backbone
+from tacl.backbone.inputs import Images
+from tacl.backbone.spec import BaseSpec
 from tacl.curvature import Statistics
-from tacl.errors import BadConfig, BaseMismatch, RunFailed
+from tacl.errors import BadBase, BadConfig, BaseMismatch, RunFailed
 from tacl.evaluation import nearness
 from tacl.training.config import RefreshConfig
 from tacl.vectors.params import norm
@@ -335,9 +339,9 @@ def test_a_measure_gives_way_and_measures_what_is_left(
     probes: list[str] = []
     real = interference.measured_pairs
 
-    def measured(materials: Materials, module: object, named: object, shard: Shard) -> object:
+    def measured(materials: Materials, named: object, shard: Shard) -> object:
         probes.append(shard.task)
-        return real(materials, module, named, shard)  # type: ignore[arg-type]
+        return real(materials, named, shard)  # type: ignore[arg-type]
 
     monkeypatch.setattr(interference, "measured_pairs", measured)
     found = Learner(str(scene.home.path), teller).work(work)
@@ -381,3 +385,33 @@ def test_the_cause_of_a_groups_failure_is_the_answer_before_the_loss() -> None:
     defect = cause({1: ZeroDivisionError("division by zero")})
     assert isinstance(defect, RunFailed)
     assert str(defect) == "worker 1: ZeroDivisionError: division by zero"
+
+
+class Keeping(nn.Module):
+    """Keeps what it makes of its weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(12, 2)
+
+    def forward(self, pixels_BCHW: Tensor) -> Tensor:
+        self.kept = 2 * self.linear.weight
+        return pixels_BCHW.flatten(1) @ self.kept.T
+
+
+class Leaving(Keeping):
+    """Loses the derivative."""
+
+    def forward(self, pixels_BCHW: Tensor) -> Tensor:
+        return self.linear(pixels_BCHW.flatten(1)) * self.linear.weight.sum().item()
+
+
+@pytest.mark.parametrize(("encoder", "why"), [(Keeping, r"keeps \.kept"), (Leaving, "would lose")])
+def test_an_encoder_that_no_run_could_use_founds_no_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encoder: type[nn.Module], why: str
+) -> None:
+    pictures = Images(2, (0.0,) * 3, (1.0,) * 3)
+    base = Backbone(BaseSpec.parse("timm:x"), encoder(), pictures, ("*",), 1.0)
+    monkeypatch.setattr("tacl.backbone.load_backbone", lambda spec: base)
+    with pytest.raises(BadBase, match=why):
+        Learner(str(tmp_path)).describe_base("timm:x")

@@ -10,8 +10,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from jobs.experiments import classifiers
 from jobs.experiments.classifiers import FROZEN, RIDGES
 from jobs.experiments.context import Bench
+from jobs.experiments.methods import LONGER
 from jobs.experiments.models import Model
 from jobs.experiments.runner import reproduce
 from jobs.experiments.tables.addition import REFITTED
@@ -23,7 +25,10 @@ def known(bench: Bench, part: str) -> dict[str, tuple[Tensor, Tensor]]:
     return {t: (bench.features(t, part), bench.rows(t).labels_N(part)) for t in bench.pool}
 
 
-def test_rows_of_the_table_are_made_once_and_name_what_they_saw(place: Path) -> None:
+def test_rows_of_the_table_are_made_once_and_name_what_they_saw(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(classifiers, "WIDTH", 200)  # for time
     request = small_suite.request(place, "out", "addition", ["zero-shot", *FROZEN], seeds=(0, 1))
     done = reproduce(request)
     before = [path.read_bytes() for path in done.files]
@@ -39,8 +44,11 @@ def test_rows_of_the_table_are_made_once_and_name_what_they_saw(place: Path) -> 
         assert one.training.cpu_seconds > 0
 
 
-def test_a_classifier_under_a_model_costs_what_the_model_costs(tmp_path: Path) -> None:
+def test_a_classifier_under_a_model_costs_what_the_model_costs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """And one training for all tasks has no single-task models to be divided by."""
+    monkeypatch.setitem(LONGER, "steps", 9)  # for time
     methods = ["mtl-softmax", "mtl-softmax+logistic", "taujp", "taujp+logistic"]
     request = small_suite.request(tmp_path, "out", "addition", methods)
     entries = {one.variant: one for one in reproduce(request).table.entries}

@@ -295,7 +295,7 @@ def test_sequential_training_against_a_loop(bench: Bench) -> None:
     first, second = (vector.tau() for vector in continual.one_after_another(bench, order))
     encoder, head = bench.backbone.encoder, bench.head(order[1])
     data = bench.rows(order[1]).train
-    given = (order[1], len(data), bench.seed, bench.base.trainable)
+    given = (order[1], len(data), bench.seed, bench.backbone.trainable)
     config = bench.suite.config(*given, penalty="none", precision="float32")
     theta0 = {name: encoder.get_parameter(name).detach() for name in first}
     tau = {name: value.clone().requires_grad_() for name, value in first.items()}

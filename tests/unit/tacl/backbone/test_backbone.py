@@ -18,6 +18,7 @@ from tacl.backbone import Backbone, hf, load_backbone
 from tacl.backbone.inputs import Images
 from tacl.backbone.spec import BaseSpec
 from tacl.errors import BadBase, BadSample
+from tacl.models.linearized import LinearizedEncoder
 from tests.support import bases
 
 
@@ -299,3 +300,16 @@ def test_positions_may_count_from_behind_the_padding(padding: int | None, most: 
     hf._require_positions(spec, model, most)
     with pytest.raises(BadBase, match=f"{most} positions"):
         hf._require_positions(spec, model, most + 1)
+
+
+def test_a_family_without_fused_attention_is_loaded(tmp_path: Path) -> None:
+    from transformers import MPNetConfig, MPNetModel
+
+    torch.manual_seed(0)
+    size = bases.tokenizer(tmp_path, pad_token="[PAD]", cls_token="[CLS]", sep_token="[SEP]")
+    config = MPNetConfig(vocab_size=size, max_position_embeddings=160, **bases.BERT)
+    MPNetModel(config).save_pretrained(tmp_path)
+    base = load_backbone(f"hf:{tmp_path}")
+    module = LinearizedEncoder(base.encoder, base.trainable)
+    features_BD, _ = module(base.collate([base.prepare("the cat sat")]))
+    assert features_BD.shape == (1, 16)

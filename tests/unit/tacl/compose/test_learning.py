@@ -380,6 +380,21 @@ def test_adamerging_becomes_sure_of_itself(world: World) -> None:
     assert sum(found.losses[-10:]) < 0.9 * sum(found.losses[:10])
 
 
+def test_adamerging_passes_few_rows_at_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    passed, forward = list[int](), ScaledEncoder.forward
+
+    def counted(self: ScaledEncoder, batch: Tensor) -> tuple[Tensor, Tensor]:
+        passed.append(len(batch))
+        return forward(self, batch)
+
+    monkeypatch.setattr(ScaledEncoder, "forward", counted)
+    inputs = [world.items[start : start + 12] for start in range(0, 12 * POOL, 12)]
+    heads, ones = [world.head] * POOL, [1.0] * POOL
+    monkeypatch.setattr("tacl.compose.adamerging.AT_ONCE", 5)
+    adamerging(world.base, world.vectors, ones, inputs, heads, steps=1, batch=3)
+    assert passed == [4] * 3
+
+
 def test_adamerging_refuses_what_it_would_lose(world: World) -> None:
     with pytest.raises(BadRecipe, match="adamerging"):
         adamerging(world.base, world.vectors, [1, 1, -1, 1], [], [])

@@ -18,6 +18,7 @@ from torch.nn.functional import unfold
 from tacl.backbone import Backbone, BaseSpec
 from tacl.curvature import Statistics, measure, merged
 from tacl.curvature.calls import Watched
+from tacl.curvature.statistics import KroneckerFactors
 from tacl.data.splits import batch_rows
 from tacl.errors import BadConfig, BaseMismatch, CorruptBlob, EmptySplit
 from tacl.training.loop import Store, losses
@@ -426,3 +427,17 @@ def test_theta0_is_left_alone() -> None:
     measure(base, toy.inputs(5, 2))
     assert torch.equal(base.encoder(torch.stack(toy.inputs(3, 1))), before)
     assert all(not p.requires_grad and p.grad is None for p in base.encoder.parameters())
+
+
+def test_statistics_of_a_file_are_merged_by_name(tmp_path: Path) -> None:
+    def of(b: float, a: float) -> Statistics:
+        layers = tuple(
+            KroneckerFactors(name, None, size * torch.eye(2), torch.eye(2))
+            for name, size in (("b", b), ("a", a))
+        )
+        return Statistics("base", 1, 1.0, 1.0, layers, {})
+
+    of(3.0, 300.0).save(tmp_path / "two")
+    both = merged([of(1.0, 100.0), Statistics.load(tmp_path / "two")])
+    found = {layer.weight: layer.a_II[0, 0].item() for layer in both.layers}
+    assert found == {"b": 2.0, "a": 200.0}

@@ -12,7 +12,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from tacl.backbone import Backbone
-from tacl.errors import BadConfig, EmptySplit, LabelOutOfRange
+from tacl.errors import BadConfig, BaseMismatch, EmptySplit, LabelOutOfRange
 from tacl.heads.head import Head, prototype_head, readable_class, text_head, union
 
 
@@ -147,3 +147,11 @@ def test_what_inner_blocks_give_is_a_view_of_heads_that_have_weights_for_it() ->
 def test_rows_and_classes_must_agree() -> None:
     with pytest.raises(ValueError, match="2 rows for 1 classes"):
         Head(torch.eye(2), 1.0, ("a",))
+
+
+def test_heads_that_were_fitted_on_other_inner_blocks_are_refused() -> None:
+    head = Head(torch.zeros(2, 3 * 4 + 2), 1.0, ("a", "b"), narrow_CD=torch.zeros(2, 4))
+    with pytest.raises(BaseMismatch, match="inner blocks"):
+        head.views(torch.rand(5, 4 + 6), torch.rand(5, 4))
+    without = Head(torch.zeros(2, 3 * 4), 1.0, ("a", "b"), narrow_CD=torch.zeros(2, 4))
+    assert without.views(torch.rand(5, 4 + 6), torch.rand(5, 4)).shape == (5, 12)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import accumulate
 
 import torch
@@ -12,8 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tacl.evaluation.metrics import accuracy
-from tacl.heads.expansion import IDENTITY, Expansion
-from tacl.heads.solve import Moments, lda, ridge
+from tacl.heads.solve import Moments, expanded, lda, ridge
 
 D = 6
 
@@ -33,8 +33,9 @@ SIZES = {"a": 2, "b": 3, "c": 4}
 CLASSES = {task: [f"{task}{c}" for c in range(size)] for task, size in SIZES.items()}
 
 
-def moments(tasks: Sequence[str], expansion: Expansion = IDENTITY) -> Moments:
-    return Moments.of({task: TASKS[task] for task in tasks}, CLASSES, expansion)
+def moments(tasks: Sequence[str], phi: Callable[[Tensor], Tensor] = Tensor.double) -> Moments:
+    rows = {task: (phi(TASKS[task][0]), TASKS[task][1]) for task in tasks}
+    return Moments.of(rows.items(), CLASSES)
 
 
 def columns(tasks: Sequence[str]) -> dict[str, slice]:
@@ -99,15 +100,15 @@ def test_rows_do_not_outvote_a_small_task() -> None:
     f, labels = TASKS["a"]
     often = {"a": (f.repeat(10, 1), labels.repeat(10)), "b": TASKS["b"]}
     for solve in (lambda m: lda(m, 0.01), lambda m: ridge(m, 0.01)):
-        once, ten = solve(moments("ab")), solve(Moments.of(often, CLASSES))
+        once, ten = solve(moments("ab")), solve(Moments.of(often.items(), CLASSES))
         torch.testing.assert_close(once.weight_CD, ten.weight_CD, rtol=1e-3, atol=1e-4)
 
 
 def test_solved_heads_answer_with_the_task_known_and_unknown() -> None:
-    for expansion in (IDENTITY, Expansion(40, 1)):
-        head = lda(moments("abc", expansion), 1e-3)
+    for phi in (Tensor.clone, partial(expanded, width=40, seed=1)):
+        head = lda(moments("abc", phi), 1e-3)
         for task, own in columns("abc").items():
             f, labels = TASKS[task]
-            logits = head.logits(f)
+            logits = head.logits(phi(f))
             assert accuracy(logits[:, own], labels) > 0.85
             assert accuracy(logits, labels + own.start) > 0.75

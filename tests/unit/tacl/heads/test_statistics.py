@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tacl.errors import EmptySplit
-from tacl.heads.expansion import Expansion
-from tacl.heads.solve import Moments
+from tacl.heads.solve import Moments, expanded
 
 D, C = 6, 3
 
@@ -46,7 +45,7 @@ def by_hand(z: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 @settings(max_examples=25, deadline=None)
 def test_they_are_of_the_rows(seed: int) -> None:
     f, labels = rows(seed)
-    found = Moments.of({"a": (f, labels)}, CLASSES)
+    found = Moments.of([("a", (f, labels))], CLASSES)
     means, scatter = by_hand(f, labels)
     torch.testing.assert_close(found.mean_CD, means)
     torch.testing.assert_close(found.within_DD, scatter)
@@ -55,11 +54,11 @@ def test_they_are_of_the_rows(seed: int) -> None:
 
 def test_an_expansion_is_measured_as_a_loop_expands() -> None:
     f, labels = rows(3)
-    found = Moments.of({"a": (f, labels)}, CLASSES, Expansion(9, seed=4))
+    found = Moments.of([("a", (expanded(f.double(), 9, seed=4), labels))], CLASSES)
     random = torch.Generator().manual_seed(4)
     directions = torch.randn(D, 9, generator=random, dtype=torch.float64)
-    expanded = torch.stack([(r / r.norm() @ directions).clamp_min(0) for r in f.double()])
-    means, scatter = by_hand(expanded, labels)
+    by_loop = torch.stack([(r / r.norm() @ directions).clamp_min(0) for r in f.double()])
+    means, scatter = by_hand(by_loop, labels)
     torch.testing.assert_close(found.mean_CD, means)
     torch.testing.assert_close(found.within_DD, scatter)
 
@@ -68,4 +67,4 @@ def test_a_class_without_rows_is_refused() -> None:
     f, labels = rows(0)
     kept = labels != 2
     with pytest.raises(EmptySplit, match=r"a: the classes \['z'\] have no labelled rows"):
-        Moments.of({"a": (f[kept], labels[kept])}, CLASSES)
+        Moments.of([("a", (f[kept], labels[kept]))], CLASSES)

@@ -154,3 +154,26 @@ def test_rows_that_lie_elsewhere_are_refused() -> None:
     together = MixedEncoder(encoder, ("*",), {"a": tau, "b": tau})
     with pytest.raises(NotImplementedError, match="2 rows in a tensor of shape"):
         together(torch.randn(2, 3, 4), [({"a": 1.0}, 1), ({"b": 1.0}, 1)])
+
+
+class Queried(nn.Module):
+    """A parameter is what goes into its layer."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.how, self.query = how, nn.Parameter(torch.randn(3, 4))
+        self.norm, self.layer = nn.LayerNorm(4), nn.Linear(4, 4)
+
+    def forward(self, x_BI: Tensor) -> Tensor:
+        if self.how == "matmul":
+            return (self.query @ x_BI.mT).mT
+        return x_BI @ getattr(self, self.how)(self.query).mT
+
+
+@pytest.mark.parametrize("how", ["norm", "layer", "matmul"])
+def test_a_weight_that_goes_into_a_layer_is_refused(how: str) -> None:
+    encoder = Queried(how).eval()
+    tau = {name: torch.ones_like(value) for name, value in encoder.named_parameters()}
+    together = MixedEncoder(encoder, ("*",), {"a": tau, "b": tau})
+    with pytest.raises(NotImplementedError):
+        together(torch.randn(2, 4), [({"a": 1.0}, 1), ({"b": 1.0}, 1)])

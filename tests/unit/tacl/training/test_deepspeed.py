@@ -1,7 +1,7 @@
 """The DeepSpeed engine against the plain one: the same losses, the same vector, to rounding.
 
-A process can have one DeepSpeed engine at a time, and every run here has its own process: this file
-run as a script, told what to do by a JSON argument, answering with one line of JSON.
+A process can have one DeepSpeed engine at a time, and every run here has its own process: forked of
+this file run as a script, told what to do by a JSON argument, answering with one line of JSON.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import os
 import socket
 import subprocess
 import sys
+import traceback
 import weakref
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -148,24 +149,30 @@ def told(engine: DeepSpeedEngine, records: list[StepRecord]) -> dict[str, Any]:
     }
 
 
-def start(**order: Any) -> subprocess.Popen[str]:
-    root = ROOT
-    environment = {**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, __file__, json.dumps(order)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+def in_process(out: Path, order: dict[str, Any]) -> int:
+    """Its id. One line of JSON comes out of it: DeepSpeed writes nothing beside it.
+
+    DeepSpeed keeps a process group for life, and a thread of gloo that lets go of a tensor while
+    the interpreter is taken down aborts the process, now and then (PyTorch pull request 179291):
+    so nothing is taken down."""
+    if pid := os.fork():
+        return pid
+    os.dup2(os.open(out, os.O_WRONLY | os.O_CREAT, 0o600), 1)
+    code = 1
+    try:
+        print(json.dumps(child(order)), flush=True)
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code)
 
 
-def answer(process: subprocess.Popen[str]) -> dict[str, Any]:
-    out, _ = process.communicate(timeout=100)
-    assert process.returncode == 0
-    return json.loads(out)  # one line of JSON: DeepSpeed wrote nothing beside it
-
-
-def start_two(**order: Any) -> list[subprocess.Popen[str]]:
+def two(**order: Any) -> list[dict[str, Any]]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    return [start(rank=rank, port=port, **order) for rank in range(2)]
+    return [{"rank": rank, "port": port, **order} for rank in range(2)]
 
 
 def plain(config: TrainConfig) -> dict[str, Any]:
@@ -185,21 +192,26 @@ def same(left: dict[str, Any], right: dict[str, Any], steps: slice = slice(None)
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
-    """All engines of this file, two processes at a time: each start costs some seconds."""
+    """All engines of this file, two processes at a time, of one that has imported torch."""
     folder = tmp_path_factory.mktemp("checkpoints")
-    found: dict[str, dict[str, Any]] = {}
-
-    def finish(**processes: subprocess.Popen[str]) -> None:
-        found.update({name: answer(process) for name, process in processes.items()})
-
-    bf16 = {"precision": "bfloat16"}
-    finish(stage0=start(stage=0, save=f"{folder}/0"), bfloat16=start(stage=2, config=bf16))
-    first, second = start_two(stage=2, save=f"{folder}/2", config=MIXED)
-    finish(rank0=first, rank1=second)
-    narrowed = start(stage=1, load=f"{folder}/2", config=MIXED)
-    finish(resumed=start(stage=0, load=f"{folder}/0"), narrowed=narrowed)
-    finish(after0=start(stage=0, again=0), after2=start(stage=2, again=0))
-    return found
+    first, second = two(stage=2, save=f"{folder}/2", config=MIXED)
+    rounds: list[dict[str, dict[str, Any]]] = [
+        {
+            "stage0": {"stage": 0, "save": f"{folder}/0"},
+            "bfloat16": {"stage": 2, "config": {"precision": "bfloat16"}},
+        },
+        {"rank0": first, "rank1": second},
+        {
+            "resumed": {"stage": 0, "load": f"{folder}/0"},
+            "narrowed": {"stage": 1, "load": f"{folder}/2", "config": MIXED},
+        },
+        {"after0": {"stage": 0, "again": 0}, "after2": {"stage": 2, "again": 0}},
+    ]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, __file__, json.dumps([str(folder), rounds])]
+    subprocess.run(command, env=environment, check=True, timeout=200)
+    names = [name for some in rounds for name in some]
+    return {name: json.loads((folder / f"{name}.out").read_text()) for name in names}
 
 
 def test_one_rank_gives_the_numbers_of_the_plain_engine(runs: Any) -> None:
@@ -252,7 +264,7 @@ def test_other_stages_are_refused(stage: int, why: str) -> None:
 
 
 if __name__ == "__main__":
-    print(json.dumps(child(json.loads(sys.argv[1]))), flush=True)
-    # DeepSpeed keeps a process group for life, and a thread of gloo that lets go of a tensor while
-    # the interpreter is taken down aborts the process, now and then (PyTorch pull request 179291).
-    os._exit(0)
+    folder, rounds = json.loads(sys.argv[1])
+    for some in rounds:
+        pids = [in_process(Path(folder, f"{name}.out"), order) for name, order in some.items()]
+        assert [os.waitpid(pid, 0)[1] for pid in pids] == [0] * len(pids)
