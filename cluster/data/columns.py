@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -178,9 +179,13 @@ def stored(dataset: Dataset, name: str) -> pa.ChunkedArray:
 
 def _values(dataset: Dataset, column: str) -> list[Any]:
     try:
-        return stored(dataset, column).to_pylist()
+        values = stored(dataset, column).to_pylist()
     except UnicodeDecodeError as error:
         raise BadSample(f"column {column!r} holds bytes that are not text: {error}") from error
+    if isinstance(feature := dataset.features[column], Json):  # texts are stored in quotes
+        decoded = map(feature.decode_example, values)
+        return [d if isinstance(d, str) else v for d, v in zip(decoded, values, strict=True)]
+    return values
 
 
 def _repeats(dataset: Dataset, column: str) -> bool:
@@ -252,10 +257,13 @@ def _names(
     feature = dataset.features[column]
     known = feature.names if isinstance(feature, ClassLabel) else named
     is_number = kind(feature) == "class" or (known is not None and kind(feature) == "number")
+    spelt = _truths(feature, named)
     allowed = None if named is None else set(named)
     names: list[str | Bad] = []
     for row, value in enumerate(_values(dataset, column)):
-        if is_number and known is not None:
+        if spelt:
+            name = spelt.get(value)
+        elif is_number and known is not None:
             inside = isinstance(value, int) and 0 <= value < len(known)
             name = known[int(value)] if inside else None
         else:
@@ -268,6 +276,16 @@ def _names(
     return names
 
 
+def _truths(feature: object, named: Sequence[str] | None) -> dict[Any, str]:
+    """Of true and false their own names, where these are the classes that were named, in whichever
+    order: no names of 0 and 1."""
+    said = {name.casefold(): name for name in named or ()}
+    is_bool = isinstance(feature, Value) and feature.dtype == "bool"
+    if not is_bool or not said or not said.keys() <= {"true", "false"}:
+        return {}
+    return {truth: said[word] for truth, word in ((True, "true"), (False, "false")) if word in said}
+
+
 def _ordered(
     splits: Splits, column: str, present: set[str], named: Sequence[str] | None
 ) -> tuple[str, ...]:
@@ -276,11 +294,12 @@ def _ordered(
         order = named
     elif isinstance(feature, ClassLabel):
         order = feature.names
-    elif kind(feature) == "number" and getattr(feature, "dtype", "") != "bool":
+    elif all(re.fullmatch(r"-?\d+", name) for name in present) and kind(feature) == "number":
         order = sorted(present, key=int)
     else:
         order = sorted(present)
-    return tuple(name for name in order if name in present)
+    # Of another split whose column is of another type, or has more names.
+    return tuple(name for name in (*order, *sorted(present - {*order})) if name in present)
 
 
 def _check_classes(classes: tuple[str, ...], names: dict[str, list[str]], column: str) -> None:

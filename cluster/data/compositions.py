@@ -6,32 +6,22 @@ Runs where the data are; what leaves are digests and counts.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from cluster.data.ingest import ingest_samples, ingest_shots
 from cluster.data.labelled import Progress
 from cluster.data.sources import Data
-from cluster.domain.base import Modality
 from cluster.domain.compositions import Adapt, CompositionMethod, Method
-from cluster.domain.methods import require_possible
+from cluster.domain.methods import require_possible, require_shots
 from cluster.domain.tasks import UNSAID, Reading
-from cluster.storage.blobs import Blobs
 from cluster.storage.home import Home
 from tacl.compose.terms import parse_recipe
 from tacl.errors import BadConfig
 
 
-def prepared_in(home: Home, terms: Sequence[str], method: Method, **data: Any) -> CompositionMethod:
-    """For a home of this machine. Raises ClusterNotRunning where there is none, and what
-    `prepared` raises."""
-    return prepared(terms, method, home.blobs(), home.founded().base.modality, **data)
-
-
 def prepared(
+    home: Home,
     terms: Sequence[str],
     method: Method,
-    blobs: Blobs,
-    modality: Modality,
     *,
     fit: Data | None = None,
     shots: int | None = None,
@@ -40,12 +30,13 @@ def prepared(
     reading: Reading = UNSAID,
     progress: Progress | None = None,
 ) -> CompositionMethod:
-    """Raises BadConfig and BadRecipe for what cannot be made, and the errors of bad data
-    (`cluster.data.ingest`); nothing is stored then."""
+    """For a home of this machine. Raises ClusterNotRunning where there is none, BadConfig and
+    BadRecipe for what cannot be made, and the errors of bad data (`cluster.data.ingest`); nothing
+    is stored then."""
+    blobs, modality = home.blobs(), home.founded().base.modality
     rows = [kind for kind, data in (("fit", fit), ("adapt", adapt)) if data is not None]
     require_possible(method, parse_recipe(terms), rows, select)
-    if (fit is None) != (shots is None):
-        raise BadConfig("labelled rows and their number of each class go together: --fit, --shots")
+    require_shots(fit, shots)
     _require_rows(reading, rows)
     making = CompositionMethod(method=method, select=select)
     if fit is not None and shots is not None:

@@ -107,12 +107,16 @@ def opened(data: Data, named: Collection[str | None] = ()) -> Iterator[Opened]:
 def _written(data: str, named: Collection[str]) -> Written | None:
     """Of a CSV file, or of all files of a folder of them. BadColumns when they are not alike."""
     path = located(data)
-    files = sorted(path.rglob("*.*")) if path and path.is_dir() else [path] if path else []
-    files = [file for file in files if file.suffix.lower() != ".md"]  # of a folder's description
+    files = [path] if path else []
+    if path and path.is_dir():  # without what is hidden or its description, as `datasets` reads it
+        below = (file for file in sorted(path.rglob("*.*")) if file.is_file())
+        files = [f for f in below if "/." not in f"/{f.relative_to(path)}"]
+    files = [file for file in files if file.suffix.lower() != ".md"]
     if not files or any(file.suffix.lower() not in (".csv", ".tsv") for file in files):
         return None
     found = {file.name: written(file, named) for file in files}
-    first, *others = (replace(one, lines=()) for one in found.values())
+    texts = frozenset[int]().union(*(one.texts for one in found.values()))
+    first, *others = (replace(one, lines=(), texts=texts) for one in found.values())
     if any(other != first for other in others):
         raise BadColumns(
             f"{data}: {', '.join(found)} are written in different ways (separator, encoding, "
@@ -180,7 +184,7 @@ def _load(data: str, cache: str, how: Written | None) -> Splits:
         name, _, configuration = data.partition(":")
         _ask_hub(name)
         return _converted(data, lambda: load_dataset(name, configuration or None))
-    given: dict[str, Any] = {"cache_dir": cache} | (how.options() if how else {})
+    given: dict[str, Any] = {"cache_dir": cache} | (how.options() if how else _of_json(path))
     for file in path.rglob("*.parquet") if path.is_dir() else [path]:
         _told(data, partial(require_bearable, file))
     if path.is_dir():
@@ -194,6 +198,16 @@ def _load(data: str, cache: str, how: Written | None) -> Splits:
         path = link
     folder, file = str(path.parent), glob.escape(str(path))  # it takes a name for a pattern
     return _converted(data, lambda: load_dataset(folder, data_files=file, **given))
+
+
+def _of_json(path: Path) -> dict[str, Any]:
+    """For the JSON reader of `datasets`: what a column holds is told by all of a file, not by its
+    first 10 MB; a later part of several types would be read as JSON in quotes."""
+    files = [file for file in (path.rglob("*.*") if path.is_dir() else [path]) if file.is_file()]
+    files = [file for file in files if file.suffix.lower() != ".md"]
+    if not files or any(file.suffix.lower() not in (".json", ".jsonl") for file in files):
+        return {}
+    return {"chunksize": max(file.stat().st_size for file in files) + 1}
 
 
 def _converted(data: str, load: Callable[[], object]) -> Splits:

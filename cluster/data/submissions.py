@@ -13,10 +13,9 @@ from pathlib import Path
 from cluster.data.ingest import Ingested, ingest
 from cluster.data.labelled import Progress
 from cluster.data.sources import Data
-from cluster.domain.base import Modality
 from cluster.domain.names import checked_task
 from cluster.domain.tasks import UNSAID, Options, Reading, Submission
-from cluster.storage.blobs import Blobs
+from cluster.storage.home import Home
 from tacl.errors import BadConfig
 
 
@@ -29,10 +28,9 @@ def checked_templates(templates: Sequence[str]) -> tuple[str, ...]:
 
 
 def prepared_submission(
+    home: Home,
     name: str,
     data: Data,
-    blobs: Blobs,
-    modality: Modality,
     *,
     owner: str,
     options: Options,
@@ -45,11 +43,13 @@ def prepared_submission(
     reading: Reading = UNSAID,
     progress: Progress | None = None,
 ) -> Submission:
-    """What the coordinator is given; `agree` sees the classes first. Raises BadName, BadConfig, the
-    errors of bad data (`cluster.data.ingest`) and what `agree` raises; nothing is stored then."""
+    """What the coordinator of this home is given; `agree` sees the classes first. Raises BadName,
+    BadConfig, ClusterNotRunning, the errors of bad data (`cluster.data.ingest`) and what `agree`
+    raises; nothing is stored then."""
     prompts = checked_templates(templates)
     checked_task(name, owner, private)
     seed, skip_bad = options.seed, options.skip_bad
+    blobs, modality = home.blobs(), home.founded().base.modality
     read_with = partial(ingest, data, blobs, modality, reading, progress=progress)
     found = read_with(seed=seed, skip_bad=skip_bad, agree=agree)
     if read is not None:

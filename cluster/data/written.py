@@ -27,7 +27,15 @@ LATIN = "cp1252"  # Latin-1 as it is written on most machines
 SAMPLE = 1000  # records that tell separator and header
 MOST_ACCENTS = 0.3  # share of the letters; more is no language that is written in Latin-1
 NAME = re.compile(r"[^\W\d]\w*([ ./-]\w+){0,3}")  # of a column, as people write them
+NUMBER = re.compile(r"\s*[+-]?(\d{1,19}(\.\d*)?|\.\d+)([eE][+-]?\d+)?\s*")
+TRUTHS = ("true", "false")  # what pandas takes for such
+MOST_LETTERS = 1 << 24  # of a field; else the reader below stops at 131,072
+csv.field_size_limit(max(csv.field_size_limit(), MOST_LETTERS))
 Record = list[str]
+
+
+def _as_written(field: str) -> str | None:
+    return field or None
 
 
 @dataclass(frozen=True)
@@ -40,12 +48,16 @@ class Written:
     width: int
     spaced: bool = False  # as `text, label`
     lines: tuple[int, ...] = ()
+    texts: frozenset[int] = frozenset()  # columns that hold more than numbers, or truths
 
     def options(self) -> dict[str, Any]:
         """For the CSV reader of `datasets`. Only an empty field is nothing: NA is a class."""
         named = {} if self.header else {"header": None, "names": _numbered(self.width)}
         said = {"sep": self.separator, "encoding": self.encoding}
         usual = {"keep_default_na": False, "na_values": [""], "skipinitialspace": self.spaced}
+        # In one piece: the type of a column is not told by its first 10,000 rows. And what is text
+        # in one file is so in all.
+        usual |= {"chunksize": 2**31 - 1, "converters": dict.fromkeys(self.texts, _as_written)}
         return said | named | usual
 
     def notes(self) -> list[str]:
@@ -71,18 +83,27 @@ def written(path: Path, named: Collection[str] = ()) -> Written:
         return Written(encoding, separator, True, 0)  # the reader says that it is empty
     width, lines, long = len(sample[0]), [], []
     spaced = width > 1 and _is_spaced(sample)
+    header = _has_header(_sample(path, encoding, separator, spaced), named)
+    not_numbers, not_truths = set[int](), set[int]()
     with path.open(encoding=encoding, newline="") as text:
         for line, record in _records(text, separator, spaced):
             lines.append(line)
             if len(record) > width:
                 long.append(line)
-    header = _has_header(_sample(path, encoding, separator, spaced), named)
+            if header and len(lines) == 1:
+                continue
+            for place, cell in enumerate(record[:width]):
+                if cell and place not in not_numbers and not NUMBER.fullmatch(cell):
+                    not_numbers.add(place)
+                if cell and place not in not_truths and cell.lower() not in TRUTHS:
+                    not_truths.add(place)
     if long:
         raise BadColumns(
             f"{path.name}: {_numbers(long)} more fields than the {width} of the first line; put a "
             f'text that holds {separator!r} in quotes, "like{separator} this"'
         )
-    return Written(encoding, separator, header, width, spaced, tuple(lines[header:]))
+    texts = frozenset(not_numbers & not_truths)
+    return Written(encoding, separator, header, width, spaced, tuple(lines[header:]), texts)
 
 
 def _numbers(lines: Sequence[int]) -> str:
@@ -114,7 +135,9 @@ def _encoding(path: Path) -> str:
     start = path.open("rb").read(4)
     for mark, name in BYTE_ORDER.items():
         if start.startswith(mark):
-            return name
+            if _decodes(path, name, nothing=True):
+                return name
+            raise BadSample(f"{path.name} begins as {name} and is not that to its end; convert it")
     if _decodes(path, "utf-8"):
         return "utf-8"
     if _decodes(path, LATIN) and _accents(path) <= MOST_ACCENTS:
@@ -125,11 +148,12 @@ def _encoding(path: Path) -> str:
     )
 
 
-def _decodes(path: Path, encoding: str) -> bool:
+def _decodes(path: Path, encoding: str, nothing: bool = False) -> bool:
+    """`nothing`: whether it may hold zero bytes."""
     try:
         with path.open(encoding=encoding, newline="") as text:
             while block := text.read(1 << 20):
-                if "\0" in block:
+                if not nothing and "\0" in block:
                     return False
     except UnicodeDecodeError:
         return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 
@@ -110,6 +111,8 @@ def test_files_of_a_folder_are_written_alike(tmp_path: Path) -> None:
     for name in ("train", "test"):
         (folder / f"{name}.csv").write_text(text(";", HEADER + ROWS))
     (folder / "README.md").write_text("about\n")
+    (folder / ".gitattributes").write_text("*.csv text\n")  # as a clone of a hub has it
+    (folder / "v1.2").mkdir()
     found = ingest(folder, blobs, "text")
     assert (found.test.rows, found.notes[:1]) == (40, ("fields are separated by semicolons",))
     (folder / "test.csv").write_text(text("\t", HEADER + ROWS))
@@ -146,3 +149,81 @@ def test_a_name_is_no_pattern(tmp_path: Path, blobs: Blobs) -> None:
     assert found <= set(ROWS)
     with pytest.raises(BadConfig, match="rename it"):
         ingest(folder, blobs, "text")
+
+
+def lines_in(path: Path, lines: list[str]) -> Path:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("\n".join(lines))
+    return path
+
+
+def test_classes_are_told_by_all_of_a_file(tmp_path: Path) -> None:
+    """Of 10,000 lines pandas would make texts, and truths of the next two."""
+    rows = [f"t {i},{('TRUE', 'FALSE', 'half')[i % 3]}" for i in range(10_000)]
+    path = lines_in(tmp_path / "d.csv", ["text,label", *rows, "x,TRUE", "y,TRUE"])
+    found = ingest(path, Blobs(tmp_path / "blobs"), "text")
+    assert found.classes == ("FALSE", "TRUE", "half")
+
+
+def test_a_column_that_becomes_text_late_is_read(tmp_path: Path) -> None:
+    names = (str(i) if i < 10_000 else f"x{i}" for i in range(10_100))
+    rows = [f"{name},t {i},{'ab'[i % 2]}" for i, name in enumerate(names)]
+    path = lines_in(tmp_path / "d.csv", ["id,text,label", *rows])
+    assert ingest(path, Blobs(tmp_path / "blobs"), "text").classes == ("a", "b")
+
+
+def test_what_is_text_in_one_file_is_text_in_all(tmp_path: Path) -> None:
+    for name, labels in (("train", ("True", "False", "Unknown")), ("test", ("True", "False"))):
+        rows = [f"{name} {i},{labels[i % len(labels)]}" for i in range(60)]
+        lines_in(tmp_path / "d" / f"{name}.csv", ["text,label", *rows])
+    found = ingest(tmp_path / "d", Blobs(tmp_path / "blobs"), "text")
+    assert found.classes == ("False", "True", "Unknown")
+
+
+LATIN = "\n".join(["text,label", *(f"café {i},{'ab'[i % 2]}" for i in range(40))]).encode("latin-1")
+HALF = "\n".join(["text,label", *(f"t {i},{'ab'[i % 2]}" for i in range(40))]).encode("utf-16")
+
+
+@pytest.mark.parametrize("raw", [b"\xef\xbb\xbf" + LATIN, HALF + b"x"])
+def test_a_mark_that_lies_is_refused(tmp_path: Path, raw: bytes) -> None:
+    (tmp_path / "d.csv").write_bytes(raw)
+    with pytest.raises(BadSample, match=r"d\.csv"):
+        ingest(tmp_path / "d.csv", Blobs(tmp_path / "blobs"), "text")
+
+
+def test_no_row_is_lost_before_a_long_text(tmp_path: Path) -> None:
+    rows = [f"{'w ' * 70_000 if i == 1 else f'good{i}'},{'ab'[i % 2]}" for i in range(40)]
+    found = ingest(lines_in(tmp_path / "d.csv", rows), Blobs(tmp_path / "blobs"), "text")
+    assert sum(one.rows for one in (found.train, found.validation, found.test)) + found.probe == 40
+
+
+@pytest.mark.parametrize("names", [("true", "false"), ("False", "True")])
+def test_truths_that_are_named_keep_their_names(tmp_path: Path, names: tuple[str, ...]) -> None:
+    rows = [f"t {i} {'yes' if i % 2 else 'no'},{'true' if i % 2 else 'false'}" for i in range(60)]
+    path, blobs = lines_in(tmp_path / "d.csv", ["text,label", *rows]), Blobs(tmp_path / "blobs")
+    found = ingest(path, blobs, "text", Reading(classes=names))
+    for text, label in zip(*labelled_rows(blobs, found.train), strict=True):
+        assert ("yes" in str(text)) == (found.classes[label].lower() == "true")
+
+
+def test_classes_of_several_types_are_named_as_they_are(tmp_path: Path) -> None:
+    rows = [json.dumps({"text": f"t {i}", "label": [1, "été"][i % 2]}) for i in range(60)]
+    found = ingest(lines_in(tmp_path / "d.jsonl", rows), Blobs(tmp_path / "blobs"), "text")
+    assert found.classes == ("1", "été")
+
+
+def test_a_late_number_among_texts_of_a_large_file_is_refused(tmp_path: Path) -> None:
+    """And no other text becomes JSON in quotes."""
+    words = "w " * 500
+    rows = [{"text": f"café {i} {words}", "label": "ab"[i % 2]} for i in range(12_000)]
+    path = lines_in(
+        tmp_path / "d.jsonl", [json.dumps(row | {"n": i}) for i, row in enumerate(rows)]
+    )
+    found = ingest(path, Blobs(tmp_path / "blobs"), "text", Reading(input_column="text"))
+    assert found.classes == ("a", "b")
+    lines = path.read_text().splitlines()
+    lines[-5] = json.dumps({"text": 7, "label": "a", "n": 0})
+    with pytest.raises(BadSample, match="found int '7'"):
+        ingest(
+            lines_in(path, lines), Blobs(tmp_path / "blobs"), "text", Reading(input_column="text")
+        )
