@@ -10,12 +10,20 @@ FLAGS = (
 )
 
 
+# What the page waits for passes fifty times as fast.
+HURRY = (
+    "const wait = window.setTimeout; window.setTimeout = (f, ms, ...x) => wait(f, ms / 50, ...x)"
+)
+
+
 class Tab:
     """A tab, what it loaded, and what went wrong in it."""
 
-    def __init__(self, chromium: Any, url: str, **options: Any) -> None:
+    def __init__(self, chromium: Any, url: str, hurry: bool = False, **options: Any) -> None:
         self.url = url
         self.context = chromium.new_context(**options)
+        if hurry:
+            self.context.add_init_script(HURRY)
         self.page = self.context.new_page()
         self.page.set_default_timeout(15000)
         self.urls: list[str] = []
@@ -29,7 +37,7 @@ class Tab:
     def close(self) -> None:
         """Nothing went wrong in it, and nothing came from elsewhere."""
         self.context.close()
-        assert self.errors + self.blocked == []
+        assert not self.errors + self.blocked, self.errors + self.blocked
         assert [u for u in self.urls if not u.startswith((self.url, "blob:", "data:"))] == []
 
 

@@ -167,6 +167,70 @@ def test_the_model_that_there_is_is_ticked(api: FakeApi, open_page: Any) -> None
     page.locator("#compose input[name=user]").press("Tab")
     says(page, "#compose .told", "made by ties of +digits@v1 -0.5*signs@v1")
     assert page.locator("#compose output").inner_text() == "nothing picked"
+    page.locator("#compose input[name=user]").fill("me")
+    page.locator("#compose input[name=user]").press("Tab")
+    says(page, "#compose output", "+digits −0.5*signs")
+    assert "ties" not in page.locator("#compose .told").inner_text()
+
+
+def test_to_name_a_user_composes_nothing(api: FakeApi, open_page: Any) -> None:
+    api.role = "admin"
+    api.ready("digits", "signs")
+    api.models["me"] = api.sum("digits")
+    api.models["eve"] = api.sum("signs") | {"user": "eve"}
+    page = open_page()
+    says(page, "#compose output", "+digits")
+    page.locator("#compose input[name=user]").fill("eve")
+    page.locator("#compose input[name=user]").press("Enter")
+    says(page, "#compose output", "+signs")
+    assert api.asked == []
+    api.held.add("/v1/compositions")  # whose model it is, is not known in time
+    page.locator("#compose input[name=user]").fill("me")
+    page.get_by_role("button", name="Use this model").click()
+    says(page, "#compose .told", "Another user’s model is ticked still")
+    api.held.clear()
+    assert api.asked == []
+
+
+def test_many_are_picked_at_once(api: FakeApi, open_page: Any) -> None:
+    api.ready(*(f"task-{number}" for number in range(600)))
+    api.held.add("/v1/interference")
+    page = open_page()
+    page.locator("#compose .terms li").nth(599).wait_for()
+    took = page.evaluate(
+        "() => { const begun = performance.now(); document.querySelector('#compose .all').click();"
+        " return new Promise((done) => setTimeout(() => done(performance.now() - begun))); }"
+    )
+    api.held.clear()
+    assert took < 2000
+
+
+def test_what_is_picked_is_read_aloud_once(api: FakeApi, open_page: Any) -> None:
+    api.ready("digits", "signs")
+    api.task("faces", "training", step=1, steps=9)
+    page = open_page()
+    says(page, "#heat", "1.00")
+    page.get_by_role("button", name="Pick all").click()
+    says(page, "#compose .report", "digits")
+    page.evaluate(
+        "() => { window.told = 0; for (const at of ['#compose .report', '#compose output'])"
+        " new MutationObserver(() => window.told++).observe(document.querySelector(at),"
+        " {childList: true, subtree: true, characterData: true}); }"
+    )
+    for step in (2, 3):
+        api.task("faces", "training", step=step, steps=9)
+        says(page, "#task-faces", f"{step} of 9")
+    assert page.evaluate("window.told") == 0
+
+
+def test_what_is_ticked_counts(api: FakeApi, open_page: Any) -> None:
+    api.ready("digits")
+    page = open_page()
+    box = page.locator("#compose .terms [type=checkbox]").first
+    box.check()
+    page.locator("#compose .terms [type=number]").fill("0")
+    box.check()
+    says(page, "#compose output", "+digits")
 
 
 def test_nothing_can_be_picked_before_the_model_is_known(api: FakeApi, open_page: Any) -> None:

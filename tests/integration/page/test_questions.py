@@ -68,6 +68,7 @@ def test_many_are_asked_at_once_and_explained(api: FakeApi, open_page: Any) -> N
         ["+digits@v1", "+1.50", "+1.00", "+0.50"],
         ["together", "+3.00", "+2.00", "+1.00"],
     ]
+    assert "null" not in page.locator("#try .answers").inner_text()
     assert [what for what, _ in api.asked] == ["predict", "explain"]
     assert api.asked[0][1]["inputs"] == [{"text": "one"}, {"text": "two"}]
     assert api.asked[1][1]["inputs"] == [{"text": "two"}]

@@ -134,10 +134,23 @@ def test_what_was_not_answered_is_asked_again(api: FakeApi, open_page: Any) -> N
     api.ready("digits", "signs")
     api.measured({"digits": 0.9})
     api.failing |= {f"/v1/{path}": 2 for path in ("status", "interference", "accuracy")}
-    page = open_page()
+    page = open_page(hurry=True)
     page.locator("#heat td").first.wait_for()
     page.locator("#accuracy td").first.wait_for()
     says(page, "#link.live", "live")
+
+
+def test_why_nothing_is_heard_is_said(api: FakeApi, open_page: Any) -> None:
+    api.failing["/v1/events"] = 1000
+    says(open_page(), "#link.lost", "The coordinator does not answer now.")
+
+
+def test_a_line_that_went_silent_is_opened_again(api: FakeApi, open_page: Any) -> None:
+    page, opened = open_page(hurry=True), list[str]()
+    page.on("request", lambda one: opened.append(one.url) if "events" in one.url else None)
+    says(page, "#link.live", "live")
+    page.wait_for_timeout(3000)
+    assert opened
 
 
 def test_what_the_cluster_cannot_do_now_is_said(api: FakeApi, open_page: Any) -> None:

@@ -109,6 +109,35 @@ def test_users_are_seen_by_admins(api: FakeApi, open_page: Any) -> None:
     assert api.tokens == []
 
 
+def test_a_new_token_is_shown_whatever_becomes_of_the_list(api: FakeApi, open_page: Any) -> None:
+    api.role = "admin"
+    page = open_page()
+    says(page, "#users td", "3.0 of 64.0")
+    page.get_by_text("Issue a token").click()
+    page.locator("#users input[name=user]").fill("bob")
+    api.failing["/v1/usage"] = 1
+    page.get_by_role("button", name="Issue", exact=True).click()
+    says(page, "#users form .told", "shown once")
+    says(page, "#users form .told", "does not answer")
+
+
+def test_users_that_were_not_told_are_asked_for_again(api: FakeApi, open_page: Any) -> None:
+    api.role, api.failing["/v1/usage"] = "admin", 1
+    page = open_page(hurry=True)
+    says(page, "#users td", "3.0 of 64.0")
+
+
+def test_what_can_be_no_token_locks_nobody_out(api: FakeApi, open_page: Any) -> None:
+    """As a letter without width, which comes along out of a chat."""
+    api.token = "secret"
+    page = open_page()
+    page.locator("#sign-in input").fill("sec\u200bret")
+    page.locator("#sign-in button").click()
+    says(page, "#sign-in .error", "No such token")
+    page.reload()
+    page.locator("#sign-in").wait_for()
+
+
 def test_all_users_can_be_reached(api: FakeApi, open_page: Any) -> None:
     api.role = "admin"
     api.people = [f"user{number:03}" for number in range(203)]

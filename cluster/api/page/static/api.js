@@ -92,26 +92,39 @@ export const revoke = (user) => ask(`users/${encodeURIComponent(user)}/tokens`, 
 
 export const submit = (form) => ask("tasks", { method: "POST", body: form });
 
+const SILENT = 40_000; // milliseconds; the server breaks its silence every 15 seconds
+
 // Server-sent events over fetch, because EventSource cannot send a token. Never returns.
 export async function follow(onEvent, onState) {
   for (let pause = 1; ; pause = Math.min(2 * pause, 30)) {
+    const ending = new AbortController();
+    let why = "";
     try {
-      const response = await fetch("v1/events", { headers: { ...headers(), accept: "text/event-stream" } });
-      if (!response.ok) throw new Refused(response.status, response.statusText);
+      const options = { headers: { ...headers(), accept: "text/event-stream" }, signal: ending.signal };
+      const response = await fetch("v1/events", options);
+      if (!response.ok) {
+        const body = await response.json().catch(() => ({}));
+        throw new Refused(response.status, body.message ?? response.statusText);
+      }
       onState("live");
       pause = 1;
       await read(response.body.pipeThrough(new TextDecoderStream()).getReader(), onEvent);
     } catch (error) {
       if (error.status === 401) return onState("signed out");
+      if (error instanceof Refused) why = error.message;
+    } finally {
+      ending.abort();
     }
-    onState("lost");
+    onState("lost", why);
     await new Promise((done) => setTimeout(done, 1000 * pause));
   }
 }
 
 async function read(reader, onEvent) {
   for (let rest = ""; ;) {
-    const { value, done } = await reader.read();
+    let timer;
+    const silence = new Promise((_, failed) => { timer = setTimeout(() => failed(new Error("silent")), SILENT); });
+    const { value, done } = await Promise.race([reader.read(), silence]).finally(() => clearTimeout(timer));
     if (done) return;
     const parts = (rest + value).split(/\r?\n\r?\n/);
     rest = parts.pop();

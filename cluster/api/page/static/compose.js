@@ -1,7 +1,7 @@
 // A model out of any of the vectors: pick, sign, coefficient; what they do to each other at once.
 
 import * as api from "./api.js";
-import { $, busy, el, left, onSubmit, told, work } from "./dom.js";
+import { $, busy, el, left, onSubmit, say, told, work } from "./dom.js";
 import { helped, together } from "./explain.js";
 
 const form = $("#compose form");
@@ -65,7 +65,11 @@ function term(name) {
     report();
   };
   const use = (value) => { state.size = Number(value) || 0; state.on = pick.checked = state.size > 0; };
-  pick.addEventListener("change", () => { state.on = pick.checked; draw(); });
+  pick.addEventListener("change", () => {
+    state.on = pick.checked;
+    if (state.on && !state.size) slide.value = size.value = state.size = 1;
+    draw();
+  });
   sign.addEventListener("click", () => { state.sign *= -1; state.on = pick.checked = true; draw(); });
   slide.addEventListener("input", () => { size.value = slide.value; use(slide.value); draw(); });
   size.addEventListener("input", () => { slide.value = size.value; use(size.value); draw(); });
@@ -94,10 +98,21 @@ export function terms() {
   });
 }
 
-// Of every picked pair, what the one does to the other's inputs, times its coefficient.
+let isDue = false;
+
+// Once, however many lines were changed.
 function report() {
+  if (isDue) return;
+  isDue = true;
+  queueMicrotask(() => { isDue = false; reported(); });
+}
+
+let aloud = ""; // what was said last
+
+// Of every picked pair, what the one does to the other's inputs, times its coefficient.
+function reported() {
   const picked = terms();
-  $("output", form).textContent = picked.map((one) => one.replace(/^-/, "−")).join(" ") || "nothing picked";
+  say($("output", form), picked.map((one) => one.replace(/^-/, "−")).join(" ") || "nothing picked");
   for (const one of [$(".use", form), $(".foresee", form)]) one.disabled = busy.has(one) || !picked.length;
   if (foreseen && picked.join() !== foreseen) {
     foreseen = "";
@@ -107,48 +122,54 @@ function report() {
   const names = [...chosen].filter(([, one]) => one.on).map(([name]) => name);
   const others = names.filter((name) => !champions.has(name)).map((name) =>
     `${name} is not the champion of now: what it does to the others is not shown here.`);
-  const lines = [...others, ...pairs(names), ...matrix.findings.filter((one) => concerns(one, names)).map((one) => one.message)];
-  const place = $(".report", form);
-  if (names.length < 2) return place.replaceChildren();
-  const fine = el("li", { className: isKnown(names) ? "fine" : "" }, apart(names));
-  place.replaceChildren(el("ul", {}, ...(lines.length ? lines.map((line) => el("li", {}, line)) : [fine])));
+  const known = changes(names), all = names.length * (names.length - 1);
+  const lines = [...others, ...pairs(known), ...matrix.findings.filter((one) => concerns(one, names)).map((one) => one.message)];
+  const isFine = !lines.length && known.length === all;
+  const said = lines.length ? lines : [apart(known, all)];
+  const words = names.length < 2 ? "" : JSON.stringify([said, isFine]);
+  if (words === aloud) return;
+  aloud = words;
+  const items = said.map((line) => el("li", { className: isFine ? "fine" : "" }, line));
+  $(".report", form).replaceChildren(...(words ? [el("ul", {}, ...items)] : []));
 }
 
 const concerns = (finding, names) => names.includes(finding.first) && (finding.second === null || names.includes(finding.second));
 
-// What the vector of one changes of the answers for the other, relative to what that one's own does.
-function moved(one, other) {
-  const row = matrix.vectors.findIndex((vector) => vector.task === one);
-  const loud = matrix.loudest.find((pair) => pair.vector === one && pair.on === other);
-  const value = matrix.logits[row]?.[matrix.on.indexOf(other)] ?? loud?.logits;
-  return typeof value === "number" ? value * chosen.get(one).size : null;
+// What the vector of one changes of the answers for the other, relative to what that one's own does: of the
+// picked pairs those of which it is known.
+function changes(names) {
+  const picked = new Set(names), found = new Map();
+  const put = (one, other, value) => {
+    if (one !== other && typeof value === "number" && picked.has(one) && picked.has(other))
+      found.set(JSON.stringify([one, other]), { one, other, value: value * chosen.get(one).size });
+  };
+  for (const pair of matrix.loudest) put(pair.vector, pair.on, pair.logits);
+  matrix.vectors.forEach(({ task }, row) => matrix.on.forEach((on, column) => put(task, on, matrix.logits[row]?.[column])));
+  return [...found.values()];
 }
 
-const changes = (names) => names.flatMap((one) => names.filter((other) => other !== one).map((other) => moved(one, other)));
-const isKnown = (names) => changes(names).every((value) => value !== null);
-
-function apart(names) {
-  const all = changes(names);
-  const known = all.filter((value) => value !== null);
+function apart(known, all) {
   if (!known.length) return "What these vectors do to each other is not measured yet.";
-  const most = Math.max(...known).toFixed(2);
-  if (isKnown(names)) return `No vector changes another task’s answers by more than ${most} of what its own does.`;
-  return `${all.length - known.length} of ${all.length} pairs are not measured, or not among the newest; in the others no vector changes another task’s answers by more than ${most} of what its own does.`;
+  const most = known.reduce((found, one) => Math.max(found, one.value), 0).toFixed(2);
+  if (known.length === all) return `No vector changes another task’s answers by more than ${most} of what its own does.`;
+  return `${all - known.length} of ${all} pairs are not measured, or not among the newest; in the others no vector changes another task’s answers by more than ${most} of what its own does.`;
 }
 
-function* pairs(names) {
-  for (const one of names) for (const other of names) {
-    if (one !== other && moved(one, other) >= matrix.high && !matrix.findings.some((f) => f.first === one && f.second === other))
-      yield `${one} changes the answers for ${other} by ${moved(one, other).toFixed(2)} of what ${other}’s own vector does.`;
-  }
-}
+const pairs = (known) => known
+  .filter(({ one, other, value }) => value >= matrix.high && !matrix.findings.some((f) => f.first === one && f.second === other))
+  .map(({ one, other, value }) => `${one} changes the answers for ${other} by ${value.toFixed(2)} of what ${other}’s own vector does.`);
 
 let model = null; // the one composed last, or found
 let taken = ""; // its terms, as they were ticked
+let ticked = ""; // what the field said then
 
-// Tick what the user's model is made of; null: there is none.
-export function take(found) {
+// Tick what the user's model is made of; null: there is none. `field`: who was named, if somebody else now.
+export function take(found, field) {
   model = found;
+  if (field !== undefined) {
+    ticked = field;
+    told(form, "");
+  }
   const isSum = found?.method === "sum";
   const factors = new Map(isSum ? found.terms.map((one) => [named(one.vector), one.coefficient]) : []);
   for (const name of chosen.keys()) if (!champions.has(name) && !factors.has(name)) dropped(name);
@@ -161,19 +182,32 @@ export function take(found) {
   if (found && !isSum) told(form, `The model of now was made by ${found.method} of ${found.terms.map(written).join(" ")}.`);
 }
 
-function used(made) {
-  take(made);
+function used(made, field) {
+  if (field === user()) take(made); // else another's is shown by now
   document.dispatchEvent(new CustomEvent("composed"));
-  const foreign = Object.entries(model.private_to ?? {}).map(([task, owner]) => ` ${task} is private to ${owner}.`);
-  return `This is ${model.user}’s model now: ${model.digest.slice(0, 12)}.${foreign.join("")}`;
+  const foreign = Object.entries(made.private_to ?? {}).map(([task, owner]) => ` ${task} is private to ${owner}.`);
+  return `This is ${made.user}’s model now: ${made.digest.slice(0, 12)}.${foreign.join("")}`;
 }
 
 form.addEventListener("settled", report); // nothing may be picked any more
 
-onSubmit(form, async () => used(await api.compose(user(), terms())));
+onSubmit(form, async () => {
+  const field = user();
+  if (field !== ticked) throw new Error("Another user’s model is ticked still: wait until theirs is.");
+  return used(await api.compose(field, terms()), field);
+});
 
-$(".update", form).addEventListener("click", () =>
-  work(form, $(".update", form), async () => used(await api.update(model.user))));
+// Whoever names a user wants to see their model, and composes nothing.
+form.elements.user.addEventListener("keydown", (event) => {
+  if (event.key !== "Enter") return;
+  event.preventDefault();
+  event.target.dispatchEvent(new Event("change"));
+});
+
+$(".update", form).addEventListener("click", () => work(form, $(".update", form), async () => {
+  const field = user();
+  return used(await api.update(model.user), field);
+}));
 
 async function evaluated(user, options, words) {
   const key = `${Date.now()} ${Math.random()}`;

@@ -87,7 +87,7 @@ export function opened(summary, fill) {
     made.removeEventListener("toggle", look);
     place.textContent = "…";
     try {
-      place.replaceChildren(...(await fill()));
+      place.replaceChildren(...(await fill()).filter((one) => one !== null));
     } catch (error) {
       place.textContent = error.message;
       made.addEventListener("toggle", look);

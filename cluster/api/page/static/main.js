@@ -12,6 +12,7 @@ import { isSignedIn } from "./who.js";
 let versions = "";
 
 let shown = null; // whose model was ticked
+let listed = false; // whether the users are, for an admin
 
 async function look() {
   const me = await isSignedIn();
@@ -22,11 +23,14 @@ async function look() {
   ask.reads(found.base.modality);
   tasks.basedOn(found.base);
   tasks.show(found.tasks, found.work);
-  const user = compose.user() || me.user;
-  if (shown === null) showUsers(me).catch(failed);
+  const field = compose.user(), user = field || me.user;
+  if (!listed) {
+    listed = true;
+    showUsers(me).catch((error) => { listed = false; failed(error); });
+  }
   const model = user === shown ? null : await api.composition(user); // before anything can be picked
   compose.showTerms(found.tasks);
-  if (user !== shown) compose.take(model);
+  if (user !== shown) compose.take(model, field);
   shown = user;
   const owed = found.work.filter((one) => ["queued", "running"].includes(one.state)).length;
   const now = found.tasks.map((task) => `${task.name}@${task.version}`).join() + owed;
@@ -83,20 +87,24 @@ function signedOut() {
 
 $("#sign-in").addEventListener("submit", async (event) => {
   event.preventDefault();
-  api.token.set(new FormData(event.target).get("token"));
+  const given = new FormData(event.target).get("token").trim();
+  const no = (words) => { $(".error", event.target).textContent = words; };
+  if (!/^[ -~]+$/.test(given)) return no("No such token."); // no header can have it
+  api.token.set(given);
   try {
     await api.status();
     location.reload();
   } catch (error) {
-    $(".error", event.target).textContent = error.status === 401 ? "No such token." : error.message;
+    api.token.forget();
+    no(error.status === 401 ? "No such token." : error.message);
   }
 });
 
 soon();
-api.follow(soon, (state) => {
+api.follow(soon, (state, why) => {
   if (state === "signed out") return signedOut();
   streaming = state === "live";
-  link(state, streaming ? "live" : "connection lost, trying again");
+  link(state, streaming ? "live" : why || "connection lost, trying again");
   if (streaming) soon();
 });
 $("#compose form").elements.user.addEventListener("change", () => { versions = ""; soon(); });

@@ -77,6 +77,7 @@ onSubmit(form, async (data) => {
   const hash = hex(await crypto.subtle.digest("SHA-256", new TextEncoder().encode(token)));
   const made = await api.issue(data.get("user"), data.get("role"), hash, Number(data.get("days")));
   form.reset();
-  await showUsers(await api.me());
-  return `The token of ${made.user}, shown once: ${token}`;
+  const said = `The token of ${made.user}, shown once: ${token}`;
+  const late = (error) => `${said}\nThe list is as it was: ${error.message}`;
+  return api.me().then(showUsers).then(() => said, late);
 });
