@@ -13,6 +13,7 @@ os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import gc
 import importlib.util
 import shutil
 import tempfile
@@ -25,10 +26,14 @@ from tests.support import budget, compiled, postgres, s3
 from tests.support.needs import need
 from tests.support.places import MEMORY, ROOT, in_memory
 
+gc.disable()  # until all is collected: what is imported stays
 budget.load_profile()
 if budget.CHOSEN != "nightly" and in_memory():
     # Homes of tests are synced at every commit; whether that reaches a disk is looked at at night.
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+    os.environ.setdefault("RAY_TMPDIR", "/tmp")  # its sockets stay there
+    os.environ["TMPDIR"] = str(MEMORY)
+    tempfile.tempdir = None  # asked again: it may have been asked before
 
 SHARED = ROOT.parent / "shared"
 STRESS = ROOT / "tests" / "stress"
@@ -55,7 +60,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(FIXTURES[fixture])
         if item.get_closest_marker("nightly") and budget.CHOSEN != "nightly":
             item.add_marker(pytest.mark.skip(reason="minutes: TACL_TEST_BUDGET=nightly"))
-    items.sort(key=lambda item: [not item.get_closest_marker(name) for name in ("ray", "stress")])
+    early = ("ray", "stress", "train", "browser")
+    marked = {(one.path, name) for one in items for name in early if one.get_closest_marker(name)}
+    items.sort(key=lambda item: [(item.path, name) not in marked for name in early])
+
+
+def pytest_collection_finish() -> None:
+    """What is imported by now stays, and is looked through for garbage no more."""
+    gc.enable()
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -60,6 +60,8 @@ def start_head(home: Home, *options: str, learner: str = LEARNER) -> subprocess.
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
+        # As `tacl up` starts it: learners give way within their own session alone.
+        start_new_session=True,
     )
 
 

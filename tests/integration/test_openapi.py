@@ -20,9 +20,12 @@ pytest_plugins = "schemathesis.pytest.plugin"  # no other file waits for its imp
 EXAMPLES = budget(4, nightly=300)  # of every operation: 10,000 requests and more
 
 
+PLACE = tempfile.TemporaryDirectory()  # it goes with the process
+
+
 def _app():
-    app, service = scene(Path(tempfile.mkdtemp()) / "home", root="admin")
-    (data := Path(tempfile.mkdtemp()) / "data.csv").write_bytes(CSV)
+    app, service = scene(Path(PLACE.name) / "home", root="admin")
+    (data := Path(PLACE.name) / "data.csv").write_bytes(CSV)
     from cluster.client.client import Client
 
     client = Client(service.home, coordinator=service.coordinator, user="root")

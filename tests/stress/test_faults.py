@@ -427,3 +427,13 @@ def test_a_home_that_cannot_be_written_does_not_start_wrongly(
         home_module.write(scene.home.settings_file, settings)
     assert scene.home.settings() == settings
     assert Coordinator(scene.home.path, FakeLauncher()).status(ADMIN).tasks == ()
+
+
+def test_nobody_is_refused_because_nodes_could_not_be_asked_for(scene: Scene) -> None:
+    scene.coordinator._execution.unsure = True
+    with pytest.MonkeyPatch.context() as away:
+        away.setattr(scene.launcher, "nodes", unavailable)
+        scene.coordinator.tick()
+    scene.submit("digits")
+    scene.coordinator.tick()
+    assert scene.running()

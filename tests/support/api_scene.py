@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Concatenate
 
 from fastapi import FastAPI
+from starlette.routing import BaseRoute
 
 from cluster.api.access import hashed
 from cluster.api.app import create_app
@@ -19,6 +20,8 @@ from cluster.storage.home import Home
 from tacl.errors import DataNotFound
 from tests.support.fakes import new_home
 from tests.support.instant import Guess, InProcess, Instant
+
+ROUTES: dict[bool, list[BaseRoute]] = {}  # by whether tokens are asked for
 
 
 class Local:
@@ -67,7 +70,11 @@ def scene(home: Path, open_to_all: bool = False, **people: Any) -> tuple[FastAPI
     service = Local(home)
     for name, role in people.items():
         service.coordinator.issue_token(RequestContext(), name, role, hashed(f"token of {name}"))
-    return create_app(service, open_to_all=open_to_all), service
+    app = create_app(service, open_to_all=open_to_all)
+    # What each route takes FastAPI works out when it is first asked, for every application anew.
+    # Routes hold nothing of an application: `request.app` is that of the request.
+    app.router.routes[:] = ROUTES.setdefault(open_to_all, list(app.router.routes))
+    return app, service
 
 
 def headers(name: str) -> dict[str, str]:

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from cluster.client.client import Client
 from cluster.domain.operations import StartedCluster
+from cluster.runtime import doctor
 from jobs.cli import app, main
 from tests.support.blocks import PAGES, Block, blocks, of_page
 from tests.support.command_line import command_of, flags, flags_of, ok, read, tree
@@ -26,6 +27,7 @@ GLOBAL = {"--help", "--version"}
 LOOKED_AT = ("python", "sh", "text")
 PYTHON = [block for page in PAGES for block in of_page(page) if block.language == "python"]
 SHELL = [block for page in PAGES for block in of_page(page) if block.language == "sh"]
+LIBRARIES = cache(doctor._libraries)  # it starts a process that measures
 ELSEWHERE = ("docs/tutorial.md", "docs/how-to/http.md")  # test_tutorial, integration/test_how_to
 
 
@@ -53,6 +55,7 @@ def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Client:
     client = Ran(home, coordinator, Guess())
     monkeypatch.setattr("cluster.Client", lambda place=None, **how: client)
     monkeypatch.setattr(app, "client", lambda home: client)
+    monkeypatch.setattr(doctor, "_libraries", LIBRARIES)
     monkeypatch.chdir(tmp_path)
     return client
 

@@ -116,7 +116,8 @@ class Course:
 @contextmanager
 def people(place: Place, attackers: Event):
     """The four, each in a process."""
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")  # torch is imported once for all
+    context.set_forkserver_preload(["tests.stress.hostile.attacks", "tests.stress.hostile.people"])
     stop = context.Event()
     them = [
         context.Process(target=live, args=(Ann, place, "ann", stop)),

@@ -68,11 +68,14 @@ FORBIDDEN = (
 )  # fmt: skip
 
 
+Files = tuple[list[bytes], list[bytes]]  # large pictures, and what unpacks to more
+
+
 class Attacker:
-    def __init__(self, place: Place, name: str, http: httpx2.AsyncClient) -> None:
+    def __init__(self, place: Place, name: str, http: httpx2.AsyncClient, files: Files) -> None:
         self.place, self.name, self.http = place, name, http
         self.chance = random.Random(name)
-        self.large, self.bombs = large_pictures(), bombs(place)
+        self.large, self.bombs = files
         self.models: dict[str, int] = {}  # recipe, by digest
         self.accepted: dict[str, str] = {}
         self._lines = Lines(place.told(name))
@@ -262,9 +265,11 @@ ATTACKS: tuple[Callable[[Attacker], Awaitable[None]], ...] = (
 
 
 def attack(place: Place, on: Event, stop: Event) -> None:
-    """mallory and eve, while `on` is set."""
+    """mallory and eve, while `on` is set. What they send is made before they stand back: of what a
+    busy machine leaves over it would take minutes."""
+    files = large_pictures(), bombs(place)
     elsewhere()
-    asyncio.run(_attack(place, on, stop))
+    asyncio.run(_attack(place, on, stop, files))
 
 
 def elsewhere() -> None:
@@ -277,7 +282,7 @@ def elsewhere() -> None:
         Path("/proc/self/autogroup").write_text("19")
 
 
-async def _attack(place: Place, on: Event, stop: Event) -> None:
+async def _attack(place: Place, on: Event, stop: Event, files: Files) -> None:
     async with contextlib.AsyncExitStack() as stack:
         attackers = []
         for name in ("mallory", "eve"):
@@ -289,7 +294,8 @@ async def _attack(place: Place, on: Event, stop: Event) -> None:
                 limits=limits,
                 trust_env=False,
             )
-            attackers.append(Attacker(place, name, await stack.enter_async_context(http)))
+            await stack.enter_async_context(http)
+            attackers.append(Attacker(place, name, http, files))
         while not stop.is_set():
             if not on.is_set():
                 await asyncio.sleep(0.05)
