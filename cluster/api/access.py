@@ -20,7 +20,7 @@ from fastapi.security import HTTPBearer
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from cluster.api.bodies import BoundedForm
+from cluster.api.bodies import BoundedRequest
 from cluster.api.service import Service
 from cluster.api.shares import shares_of
 from cluster.domain.api import CoordinatorAPI
@@ -136,7 +136,11 @@ class Guarded(APIRoute):
             request.state.caller = caller = await caller_of(request)
             caller.require(role)
             with shares_of(request).requests.held(caller.name):
-                return await answer(BoundedForm(request.scope, request.receive))
+                bounded = BoundedRequest(request, caller.only)
+                try:
+                    return await answer(bounded)
+                finally:
+                    bounded.free()
 
         return guarded
 

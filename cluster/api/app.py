@@ -34,7 +34,6 @@ from cluster.api import (
     users,
 )
 from cluster.api.access import OnlyHere, Strangers
-from cluster.api.bodies import Bounded
 from cluster.api.limits import without_paths
 from cluster.api.metrics import Requests
 from cluster.api.schemas import Problem
@@ -62,7 +61,6 @@ STATUSES = {
 PROBLEMS: dict[int | str, dict[str, Any]] = {
     code: {"model": Problem, "description": text} for code, text in STATUSES.items()
 }
-KINDS = {400: "BadConfig", 413: "TooLarge", 429: "TooMany", 503: "Overloaded"}  # of others' errors
 RETRY = (ClusterNotRunning, Overloaded, TooMany)
 SAID = 4000  # characters of an error, which may quote what was sent
 
@@ -89,7 +87,6 @@ def create_app(service: Service, *, open_to_all: bool) -> FastAPI:
     for router in (inference.HEALTH, inference.ROUTER):
         app.include_router(router, prefix="/v2")
     app.state.shares, app.state.strangers = Shares(), Strangers()
-    app.add_middleware(Bounded, shares=app.state.shares)
     if open_to_all:
         app.add_middleware(OnlyHere)
     app.add_middleware(RequestLog, observe=app.state.requests.answered)
@@ -154,7 +151,7 @@ class RequestLog:
 
 
 async def _unforeseen(request: Request, error: Exception) -> Response:
-    if isinstance(error, TaclError):  # raised while the body was being read
+    if isinstance(error, TaclError):  # by `OnlyHere`
         return await _refused(request, error)
     LOG.exception("a defect", extra={"request_id": request.state.request_id})
     return _problem(request, 500, "Defect", "a defect; the log has it by its request id")
@@ -182,7 +179,9 @@ async def _misread(request: Request, error: RequestValidationError) -> JSONRespo
 
 
 async def _unrouted(request: Request, error: HTTPException) -> JSONResponse:
-    kind = KINDS.get(error.status_code, "NoRoute")
+    if isinstance(error.__cause__, TaclError):  # raised while a body was being read
+        return await _refused(request, error.__cause__)
+    kind = "BadConfig" if error.status_code == 400 else "NoRoute"
     answer = _problem(request, error.status_code, kind, str(error.detail))
     answer.headers.update(error.headers or {})
     if error.status_code == 405:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import math
-
 from fastapi import Request
 from python_multipart.multipart import parse_options_header
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import AwaitableOrContextManager, FormData
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Message
 
 from cluster.api.limits import INPUTS
-from cluster.api.shares import Shares
+from cluster.api.shares import shares_of
 from cluster.data.answers import ARROW
 from cluster.data.budget import TEXT_CHARACTERS
-from tacl.errors import Overloaded, TooLarge, TooMany
+from cluster.errors import http_status
+from tacl.errors import TaclError, TooLarge
 
 UPLOAD_BYTES = 1 << 30  # a data set
 BODY_BYTES = 32 << 20  # any other request
@@ -27,82 +26,55 @@ FIELD_BYTES = 64 << 10
 NO_JSON = ({"multipart/form-data"}, {ARROW})  # and no other kind beside it
 
 
-class Bounded:
-    """ASGI: refuses a body that says it is over its limit, and ends one that grows over it, or over
-    what is left of its sender's share."""
+class BoundedRequest(Request):
+    """A request whose body is refused where it says that it is over its limit, and ends where it
+    grows over it, or over what is left of its sender's share. `sender`: None for an admin, whose
+    bytes are not counted.
 
-    def __init__(self, app: ASGIApp, shares: Shares) -> None:
-        self._app, self._shares = app, shares
+    Its form has as many parts, and as large ones, as any route needs: all but the first megabyte of
+    each file would lie in memory. Its charset is no sender's choice: of some, decoding takes the
+    square of a text's length, and of others it gives what no answer can have."""
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            return await self._app(scope, receive, send)
-        body = _Body(scope, self._shares)
-        if _declared(scope) > body.most:
-            raise TooLarge(body.too_large)
-
-        async def counted() -> Message:
-            # HTTPException is the only class that FastAPI lets through while it reads a body.
-            message = await receive()
-            try:
-                body.add(message.get("body", b""))
-            except TooLarge as error:
-                raise HTTPException(413, str(error)) from error
-            except TooMany as error:
-                raise HTTPException(429, str(error), {"retry-after": f"{error.seconds}"}) from error
-            except Overloaded as error:
-                raise HTTPException(503, str(error), {"retry-after": "1"}) from error
-            return message
-
-        try:
-            await self._app(scope, counted, send)
-        finally:
-            body.end()
-
-
-class _Body:
-    """One that is being read, or answered."""
-
-    def __init__(self, scope: Scope, shares: Shares) -> None:
-        self._scope, self._shares = scope, shares
+    def __init__(self, request: Request, sender: str | None) -> None:
+        """Raises TooLarge."""
+        super().__init__(request.scope, self._counted)
+        self._given, self._sender, self._shares = request.receive, sender, shares_of(request)
         self._read = self._marks = self._held = 0
-        self._sender: str | None = None  # of what is held
-        self._is_json = _kinds(scope) not in NO_JSON
-        self.most = UPLOAD_BYTES if scope["path"] == UPLOADS else BODY_BYTES
-        self.too_large = f"larger than {self.most >> 20} MiB; send less at once"
+        self._is_json = _kinds(self.headers) not in NO_JSON
+        self._most = UPLOAD_BYTES if self.scope["path"] == UPLOADS else BODY_BYTES
+        self._require_small(_declared(self.headers))
 
-    def add(self, part: bytes) -> None:
+    async def _counted(self) -> Message:
+        message = await self._given()
+        try:
+            self._add(message.get("body", b""))
+        except TaclError as error:  # FastAPI lets no other class through while it reads a body
+            raise HTTPException(http_status(error), str(error)) from error
+        return message
+
+    def _add(self, part: bytes) -> None:
         """Raises TooLarge, TooMany and Overloaded."""
         self._read += len(part)
-        if self._read > self.most:
-            raise TooLarge(self.too_large)
+        self._require_small(self._read)
         if self._is_json:
             # Three bytes of JSON may become sixty in memory.
             self._marks += sum(map(part.count, (b"[", b"{", b",")))
             if self._marks > MARKS:
                 raise TooLarge(f"more than {MARKS:,} brackets and commas; send less at once")
-        caller = self._scope.get("state", {}).get("caller")  # known before a body is read
-        if part and caller and caller.role != "admin":
-            self._count(caller.name, len(part))
+        if part and self._sender is not None:
+            self._shares.bytes.require(self._sender, len(part), "bytes")
+            more = min(len(part), IN_MEMORY - self._held)
+            self._shares.bodies.take(self._sender, more)
+            self._held += more
 
-    def _count(self, sender: str, size: int) -> None:
-        hourly = self._shares.bytes
-        if wait := hourly.use(sender, size):
-            most = f"{hourly.most >> 20} MiB an hour"
-            raise TooMany(f"{sender} may send {most}; go on later", math.ceil(wait))
-        more = min(size, IN_MEMORY - self._held)
-        self._shares.bodies.take(sender, more)
-        self._sender, self._held = sender, self._held + more
+    def _require_small(self, size: int) -> None:
+        if size > self._most:
+            raise TooLarge(f"larger than {self._most >> 20} MiB; send less at once")
 
-    def end(self) -> None:
+    def free(self) -> None:
+        """It is answered."""
         if self._sender is not None:
             self._shares.bodies.free(self._sender, self._held)
-
-
-class BoundedForm(Request):
-    """A request whose form has as many parts, and as large ones, as any route needs: all but the
-    first megabyte of each file would lie in memory. Its charset is no sender's choice: of some,
-    decoding takes the square of a text's length, and of others it gives what no answer can have."""
 
     def form(self, **_: object) -> AwaitableOrContextManager[FormData]:
         for kind in self.headers.getlist("content-type"):
@@ -113,13 +85,13 @@ class BoundedForm(Request):
         return super().form(max_files=files, max_fields=FIELDS, max_part_size=FIELD_BYTES)
 
 
-def _declared(scope: Scope) -> int:
+def _declared(headers: Headers) -> int:
     """Bytes by Content-Length, the most where there are several; 0 where there is none."""
-    found = Headers(scope=scope).getlist("content-length")
+    found = headers.getlist("content-length")
     return max((int(one[:20]) for one in found if one.isdecimal()), default=0)
 
 
-def _kinds(scope: Scope) -> set[str]:
+def _kinds(headers: Headers) -> set[str]:
     """Content-Type without its parameters; all of them, for it is not said which one is heard."""
-    found = Headers(scope=scope).getlist("content-type")
+    found = headers.getlist("content-type")
     return {one.partition(";")[0].strip().lower() for one in found}

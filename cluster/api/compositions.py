@@ -27,6 +27,7 @@ from cluster.domain.compositions import Composition, CompositionMethod
 from cluster.domain.receipts import CancelledCompositions
 from cluster.domain.reports import AccuracyHistory, MeasuredModel, UserModel
 from cluster.domain.status import NAMED, CompositionRun
+from cluster.domain.tasks import CHAMPION
 from tacl.compose.terms import parse_term
 
 ROUTER = APIRouter(route_class=Guarded, tags=["compositions"])
@@ -138,8 +139,7 @@ async def adapt(
 async def composition_run(user: UserName, run_id: RunId, asked: Look) -> CompositionRun:
     """Status of a composition run: queued, running, ready (then with the model and a report),
     failed (then with the reason) or cancelled."""
-    found = await asked.ask(CoordinatorAPI.composition_run, asked.caller.user(user), run_id)
-    return found.model_copy(update={"reason": without_paths(found.reason)})
+    return _told(await asked.ask(CoordinatorAPI.composition_run, asked.caller.user(user), run_id))
 
 
 @ROUTER.post("/compositions/{user}/cancel")
@@ -161,7 +161,12 @@ async def _made_from(
 async def _started(
     asked: Asked, user: str, terms: Sequence[str], how: CompositionMethod
 ) -> CompositionRun:
-    return await asked.tell(CoordinatorAPI.start_composition, user, terms, how)
+    return _told(await asked.ask(CoordinatorAPI.start_composition, user, terms, how))
+
+
+def _told(found: CompositionRun) -> CompositionRun:
+    """Without paths of the server; names of classes may look like one."""
+    return found.model_copy(update={"reason": without_paths(found.reason)})
 
 
 # -- what was measured
@@ -193,14 +198,16 @@ async def _now(asked: Asked, user: str, terms: Sequence[str]) -> object:
     where the aliases of the terms' tasks are and how good their heads."""
     if not terms:
         return (await asked.ask(CoordinatorAPI.composition, user)).model_dump(mode="json")
-    names = sorted({parse_term(term).name for term in terms})
+    parsed = [parse_term(term) for term in terms]
+    named = sorted({one.name for one in parsed if one.alias not in (None, CHAMPION)})
     found: list[object] = [
-        (await asked.ask(CoordinatorAPI.aliases, name)).aliases for name in names
+        (await asked.ask(CoordinatorAPI.aliases, name)).aliases for name in named
     ]
+    names = sorted({one.name for one in parsed})
     for start in range(0, len(names), NAMED):
         some = names[start : start + NAMED]
         told = await asked.ask(CoordinatorAPI.status, "", some)
-        found += [(one.name, one.accuracy_fitted, one.accuracy_frozen) for one in told.tasks]
+        found += [(t.name, t.version, t.accuracy_fitted, t.accuracy_frozen) for t in told.tasks]
     return found
 
 

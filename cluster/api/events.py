@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from fastapi import APIRouter, Request
 from starlette.responses import StreamingResponse
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from cluster.api.access import Caller, Guarded, caller_of
 from cluster.api.dependencies import Asked, Look
@@ -73,8 +73,13 @@ class EventStream(StreamingResponse):
     place: AbstractContextManager[None] = nullcontext()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def gone() -> Message:
+            """Who listens sends nothing: nobody would count it any more."""
+            message = await receive()
+            return {"type": "http.disconnect"} if message.get("body") else message
+
         with self.place:
-            await super().__call__(scope, receive, send)
+            await super().__call__(scope, gone, send)
 
 
 @ROUTER.get("/events", response_class=EventStream)

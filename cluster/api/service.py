@@ -57,7 +57,8 @@ class Answered:
 
 @dataclass(frozen=True)
 class Upload:
-    """A data set that lies at `data` now, and what it is submitted as."""
+    """A data set that lies at `data` now, and what it is submitted as: the keywords of
+    `prepared_submission`."""
 
     data: Path
     name: str
@@ -76,18 +77,7 @@ class Upload:
         """Its rows are checked first. Raises BadName, BadConfig and the errors of bad data."""
         from cluster.data.submissions import prepared_submission  # reads data sets: slow to import
 
-        return prepared_submission(
-            self.name,
-            self.data,
-            home.blobs(),
-            home.founded().base.modality,
-            owner=self.owner,
-            private=self.private,
-            options=self.options,
-            request_id=self.request_id,
-            templates=self.templates,
-            reading=self.reading,
-        )
+        return prepared_submission(home, **vars(self))
 
 
 @dataclass(frozen=True)
@@ -110,10 +100,10 @@ class GivenRows:
 
     def stored(self, home: Home) -> CompositionMethod:
         """Raises BadConfig, BadRecipe and the errors of bad data."""
-        from cluster.data.compositions import prepared_in
+        from cluster.data.compositions import prepared
 
-        rows = {"fit": self.fit, "shots": self.shots, "adapt": self.adapt, "reading": self.reading}
-        return prepared_in(home, self.terms, self.method, select=self.select, **rows)
+        said = {name: value for name, value in vars(self).items() if name != "owner"}
+        return prepared(home, **said)
 
 
 class SentFiles(Protocol[M]):

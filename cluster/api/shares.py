@@ -54,21 +54,15 @@ class Hourly:
         self.most = most
         self._used: dict[str, tuple[float, int]] = {}  # by user: since when, how much
 
-    def use(self, user: str, amount: int, now: float | None = None) -> float:
-        """Seconds after which to ask again; 0 where there was enough left."""
-        now = time.monotonic() if now is None else now
+    def require(self, user: str, amount: int, what: str) -> None:
+        """Uses so much of it up. Raises TooMany where too little is left."""
+        now = time.monotonic()
         self._used = {who: one for who, one in self._used.items() if now - one[0] < HOUR}
         since, used = self._used.get(user, (now, 0))
         if used + amount > self.most:
-            return since + HOUR - now
-        self._used[user] = (since, used + amount)
-        return 0.0
-
-    def require(self, user: str, amount: int, what: str) -> None:
-        """Raises TooMany."""
-        if wait := self.use(user, amount):
             most = f"{self.most:,} {what} an hour"
-            raise TooMany(f"{user} may send {most}; go on later", math.ceil(wait))
+            raise TooMany(f"{user} may send {most}; go on later", math.ceil(since + HOUR - now))
+        self._used[user] = (since, used + amount)
 
 
 class Shares:

@@ -21,7 +21,7 @@ from cluster.domain.following import Following
 from cluster.domain.receipts import CancelledTask, MovedAlias, RetriedTask, Submitted
 from cluster.domain.reports import AliasReport, InterferenceReport, TaskInterference, VectorStatus
 from cluster.domain.tasks import Options
-from tacl.errors import UnknownRun
+from tacl.errors import UnknownRun, UnknownTask
 
 ROUTER = APIRouter(route_class=Guarded, tags=["tasks"])
 TaskName = Annotated[Name, InPath(examples=["faces"])]
@@ -185,5 +185,12 @@ async def interference_of(name: TaskName, asked: Look) -> TaskInterference:
 
 
 async def _require_owner(name: str, asked: Asked) -> None:
-    found = await asked.ask(CoordinatorAPI.task, name)
-    asked.caller.require_owner(found.owner)
+    """Of a task that has left whoever repeats a request is answered by its key: the coordinator
+    knows that, or no such task either."""
+    try:
+        found = await asked.ask(CoordinatorAPI.task, name)
+    except UnknownTask:
+        if asked.key is None:
+            raise
+    else:
+        asked.caller.require_owner(found.owner)

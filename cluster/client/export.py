@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -19,16 +20,16 @@ from safetensors.torch import load_file  # pyright: ignore[reportUnknownVariable
 from cluster.client.model_card import Card, CardRow, text_of
 from cluster.client.places import Place
 from cluster.client.vector_card import VectorCard, text_of_vector
-from cluster.domain.compositions import Composition
+from cluster.domain.compositions import Composition, RecipeTerm
 from cluster.domain.methods import answering, head_blobs, judged
 from cluster.domain.operations import Exported, ExportedVector
 from cluster.domain.reports import VectorStatus
 from cluster.domain.status import RunStatus
-from cluster.domain.work import Evaluated
+from cluster.domain.work import Evaluated, TaskAccuracy
 from cluster.learner.artifacts import Materials
 from tacl.backbone import Backbone, BaseSpec
 from tacl.compose.terms import Term, parse_term
-from tacl.errors import BadRecipe, Inexact, UnknownVector
+from tacl.errors import BadRecipe, Inexact, UnknownTask, UnknownVector
 from tacl.heads.head import Head
 from tacl.interchange.vector_file import VECTOR
 from tacl.interchange.writing import Format, require_writable, write_heads, write_model
@@ -77,7 +78,10 @@ def export(
         licence=licence,
         measured=measured,
         materialized=materialized,
-        rows=_rows(client, model, measured),
+        rows=tuple(
+            _row(client, materials, term, measured.per_task[term.vector.task])
+            for term in model.terms
+        ),
         inputs=_inputs(materials.backbone),
         answering=answering(model) or tuple(head_blobs(model)),
         out=place.name,
@@ -192,20 +196,13 @@ def _inputs(backbone: Backbone) -> dict[str, Any]:
     return {**backbone.inputs.description(), "pooling": pooling}
 
 
-def _rows(client: Client, model: Composition, measured: Evaluated) -> tuple[CardRow, ...]:
-    rows: list[CardRow] = []
-    for term in model.terms:
-        ref = term.vector
+def _row(client: Client, materials: Materials, term: RecipeTerm, accuracy: TaskAccuracy) -> CardRow:
+    ref = term.vector
+    row = CardRow(term, materials.head(ref.head_blob).classes, accuracy)
+    try:
         submission = client.task(ref.task).submission
-        assert submission is not None  # on its own machine it is told
         made = next(v for v in client.vectors(ref.task) if v.version == ref.version)
-        rows.append(
-            CardRow(
-                term=term,
-                classes=submission.classes,
-                config=made.config,
-                train_rows=submission.train.rows,
-                accuracy=measured.per_task[ref.task],
-            )
-        )
-    return tuple(rows)
+    except UnknownTask:  # it was removed, and the model works on
+        return row
+    assert submission is not None  # on its own machine it is told
+    return replace(row, config=made.config, train_rows=submission.train.rows)

@@ -26,7 +26,7 @@ from cluster.domain.api import CoordinatorAPI
 from cluster.domain.base import RequestContext
 from cluster.domain.compositions import Method
 from cluster.domain.explanations import Explanations
-from cluster.domain.methods import require_possible
+from cluster.domain.methods import require_possible, require_shots
 from cluster.domain.operations import Answers
 from cluster.domain.receipts import MovedAlias, QueuedRun, Submitted
 from cluster.domain.status import CompositionRun, Resources
@@ -134,6 +134,7 @@ class Server:
         given |= _said(reading)
         rows = [kind for kind in ("fit", "adapt") if kind in given]
         require_possible(method, parse_recipe(terms), rows, given.get("select"))
+        require_shots(given.get("fit"), given.get("shots"))
         fields = {"user": user, "terms": list(terms), "method": method}
         if not rows:
             body = fields | given

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from cluster.client.cards import base_name, base_on_hub, fetching, importing, percent, shell
@@ -22,13 +22,14 @@ POOLINGS = {  # of tokens [B, L, D] and their mask [B, L, 1]
 
 @dataclass(frozen=True)
 class CardRow:
-    """One term of the recipe; `accuracy` as `tacl evaluate` gives it for its task."""
+    """One term of the recipe; `accuracy` as `tacl evaluate` gives it for its task. Of a task that
+    was removed there is no more than that."""
 
     term: RecipeTerm
     classes: tuple[str, ...]
-    config: Mapping[str, object]
-    train_rows: int
     accuracy: TaskAccuracy
+    config: Mapping[str, object] = field(default_factory=dict[str, object])
+    train_rows: int | None = None
 
     @property
     def task(self) -> str:
@@ -254,8 +255,13 @@ def _heads(card: Card) -> str:
 
 def _origin(card: Card) -> str:
     lines = [
-        f"- `{ref.name}`, digest `{ref.digest}`, {made(ref.parent)}, from {row.train_rows} "
-        f"training rows{settings(row.config)}"
+        f"- `{ref.name}`, digest `{ref.digest}`, {made(ref.parent)}, "
+        + (
+            "of a task that was removed"
+            if row.train_rows is None
+            else f"from {row.train_rows} training rows"
+        )
+        + settings(row.config)
         for row in card.rows
         for ref in [row.term.vector]
     ]

@@ -127,9 +127,9 @@ class ModelOperations(Session):
         reading, data = parted(data)
         if self._server is not None:
             return self._server.start_composition(context, user, list(terms), method, reading, data)
-        from cluster.data.compositions import prepared_in
+        from cluster.data.compositions import prepared
 
-        how = prepared_in(self.home, terms, method, reading=reading, **data)
+        how = prepared(self.home, terms, method, reading=reading, **data)
         return self.coordinator.start_composition(context, user, list(terms), how)
 
     def wait_composition(

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +10,6 @@ from tempfile import TemporaryDirectory
 
 from tacl.errors import BadConfig
 from tacl.interchange import hub
-
-Write = Callable[[Path], None]  # fills an empty folder
 
 
 @dataclass(frozen=True)
@@ -45,37 +41,24 @@ class Place:
             hub.require_pushable(self.where, self.public)
         elif self.where.exists():
             raise BadConfig(f"{self.where.absolute()} exists; name a new folder")
-        elif not self.where.absolute().parent.is_dir():
-            raise BadConfig(
-                f"{self.where.absolute().parent} is no folder; make it, or name another"
-            )
+        elif not (parent := self.where.absolute().parent).is_dir():
+            raise BadConfig(f"{parent} is no folder; make it, or name another")
+        elif not os.access(parent, os.W_OK):
+            raise BadConfig(f"{parent} is a folder that you may not write into; name another")
 
-    def written(self, write: Write, message: str) -> tuple[str, tuple[str, ...]]:
-        """Where it is now, a repository at its commit; and the names of the files."""
-        if isinstance(self.where, Path):
-            return str(self.where), _in_folder(self.where, write)
-        with TemporaryDirectory(prefix="tacl-export-") as folder:
-            write(Path(folder))
-            return hub.pushed(Path(folder), self.where, self.public, message), _files(Path(folder))
-
-
-def _in_folder(out: Path, write: Write) -> tuple[str, ...]:
-    """A folder beside `out` takes its place when all is written. Who may read the folder may read
-    its files: safetensors closes its own to others."""
-    beside = out.absolute().parent / f".{out.name}.{uuid.uuid4().hex[:8]}"
-    beside.mkdir()
-    mode = beside.stat().st_mode & 0o666
-    try:
-        write(beside)
-        files = _files(beside)
-        for file in files:
-            (beside / file).chmod(mode)
-        os.rename(beside, out)
-    except BaseException:
-        shutil.rmtree(beside)
-        raise
-    return files
-
-
-def _files(folder: Path) -> tuple[str, ...]:
-    return tuple(sorted(str(f.relative_to(folder)) for f in folder.rglob("*") if f.is_file()))
+    def written(self, write: Callable[[Path], None], message: str) -> tuple[str, tuple[str, ...]]:
+        """Where it is now, a repository at its commit; and the names of the files. `write` fills an
+        empty folder, which takes its place when all is written. Who may read the folder may read
+        its files: safetensors closes its own to others."""
+        near = self.where.absolute().parent if isinstance(self.where, Path) else None
+        with TemporaryDirectory(prefix=".tacl-export-", dir=near) as parent:
+            draft = Path(parent) / "files"
+            draft.mkdir()
+            write(draft)
+            files = sorted(str(f.relative_to(draft)) for f in draft.rglob("*") if f.is_file())
+            for file in files:
+                (draft / file).chmod(draft.stat().st_mode & 0o666)
+            if isinstance(self.where, Path):
+                draft.rename(self.where)
+                return str(self.where), tuple(files)
+            return hub.pushed(draft, self.where, self.public, message), tuple(files)

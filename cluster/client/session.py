@@ -30,6 +30,13 @@ def default_home() -> Path:
     return Path(os.environ.get("TACL_HOME", "~/.tacl")).expanduser()
 
 
+def _whoami() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # of a container, which knows a number alone
+        return str(os.getuid())
+
+
 class PredictorAPI(Protocol):
     """As `cluster.serving.predictor.Predictor`."""
 
@@ -63,7 +70,7 @@ class Session:
 
             server, home = Server(home, token), None
         self.home = Home((Path(home).expanduser() if home else default_home()).resolve())
-        self.user = user or getpass.getuser()
+        self.user = user or _whoami()
         self._server, self._coordinator, self._predictor = server, coordinator, predictor
         self._following = Following()
 

@@ -86,10 +86,8 @@ class TaskOperations(Session):
         context = self._admitted(name, request_id)
         said |= {"progress": progress, "read": read, "agree": agree}
         said |= {"owner": owner or self.user, "private": private, "vector": vector}
-        blobs, modality = self.home.blobs(), self.base().modality
-        submission = prepared_submission(
-            name, data, blobs, modality, options=chosen, request_id=context.request_id, **said
-        )
+        said |= {"options": chosen, "request_id": context.request_id}
+        submission = prepared_submission(self.home, name, data, **said)
         return _unless_the_same(partial(self.coordinator.submit, context, submission), again)
 
     def _admitted(self, name: str, request_id: str | None) -> RequestContext:

@@ -184,6 +184,7 @@ class Execution:
     def reread(self) -> None:
         """After a commit whose outcome nobody knows: what the registry says now is what holds. Runs
         that were cancelled or withdrawn, or that begin anew, are stopped before any is started."""
+        room = facts.NodesChanged(self._launcher.nodes(), self._launcher.free())  # may fail
         wanted = {run.run_id for run in self._registry.runs(states=(RunState.RUNNING,))}
         running = wanted & self._handles.keys()
         state = restored(self._registry, self._base.digest, running)
@@ -195,7 +196,7 @@ class Execution:
         self._due = [facts.Stop(run_id, self._is_forgotten(run_id, state)) for run_id in others]
         self.state, self.heads = state, FittedHeads.of_all(self._registry, state.owners)
         self.unsure = False
-        self.happened(facts.NodesChanged(self._launcher.nodes(), self._launcher.free()))
+        self.happened(room)
 
     def forget(self, run_ids: Iterable[str]) -> None:
         """Checkpoints of runs that nobody needs: deleted before any of them begins again."""

@@ -51,5 +51,7 @@ class Retries:
 
     def trouble(self, run_ids: Collection[str]) -> str | None:
         """Of these runs, which are all that is still owed: the cause that is there longest."""
-        self._failures = {k: found for k, found in self._failures.items() if k[1] in run_ids}
-        return next((failure.cause for failure in self._failures.values()), None)
+        for key in [key for key in dict(self._failures) if key[1] not in run_ids]:
+            self._failures.pop(key, None)
+        # A copy: another thread may be trying something.
+        return next((failure.cause for failure in dict(self._failures).values()), None)

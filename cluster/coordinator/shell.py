@@ -250,7 +250,7 @@ class Shell(Reads):
 
     @property
     def _known(self) -> Known:
-        return Known(self._state.owners, self._execution.heads, len(self._state.tasks))
+        return Known(self._state.owners, self._execution.heads)
 
     def _sight(self, context: RequestContext) -> PlanSight:
         state, visibility = self._execution.foreseen(), self._visibility(context)

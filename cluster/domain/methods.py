@@ -70,6 +70,12 @@ def require_possible(
         raise BadRecipe(f"{TARGET} is what the new task will be called; leave that vector out")
 
 
+def require_shots(fit: object, shots: int | None) -> None:
+    """Raises BadConfig."""
+    if (fit is None) != (shots is None):
+        raise BadConfig("labelled rows and their number of each class go together: --fit, --shots")
+
+
 def require_linearized(method: str, vectors: Sequence[VectorRef]) -> None:
     """A cluster judges, measures and asks its models in the tangent. Raises MixedRegimes."""
     foreign = [ref.name for ref in vectors if ref.regime != "linearized"]

@@ -33,7 +33,7 @@ class Reader(Reads):
         self._blobs, self._told = home.blobs(), note
         self._registry = Registry(home.registry_url, read_only=True)
         self._lock = threading.Lock()  # moments begin in the order of what is known
-        self._last, self._known = -1, Known({}, FittedHeads(()), 0)  # as of the last event
+        self._last, self._known = -1, Known({}, FittedHeads(()))  # as of the last event
 
     @contextmanager
     def _reading(self) -> Iterator[Known]:
@@ -58,16 +58,15 @@ class Reader(Reads):
         return known
 
     def _anew(self) -> Known:
-        tasks = self._registry.tasks(with_removed=True)
-        owners = _private(tasks)
-        return Known(owners, FittedHeads.of_all(self._registry, owners), len(tasks))
+        owners = _private(self._registry.tasks(with_removed=True))
+        return Known(owners, FittedHeads.of_all(self._registry, owners))
 
     def _after(self, found: Sequence[Happened]) -> Known:
         known, names = self._known, {one.task for one in found if one.kind == "submitted"}
         if names:  # perhaps that of a task which was cancelled, and was another's
             tasks = self._registry.tasks(with_removed=True, names=[*filter(None, names)])
             kept = {name: owner for name, owner in known.owners.items() if name not in names}
-            known = replace(known, owners=kept | _private(tasks), tasks=known.tasks + len(tasks))
+            known = replace(known, owners=kept | _private(tasks))
         for one in found:
             known = replace(known, heads=self._heads(known, one))
         return known

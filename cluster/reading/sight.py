@@ -15,11 +15,10 @@ from tacl.errors import UnknownRun
 @dataclass(frozen=True)
 class Known:
     """All of it is in the registry, and takes long to read there. `owners`: of the private tasks,
-    removed ones too; `tasks`: about how many there are."""
+    removed ones too."""
 
     owners: Mapping[str, str]
     heads: FittedHeads
-    tasks: int
 
 
 @dataclass(frozen=True)

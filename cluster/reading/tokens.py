@@ -28,11 +28,5 @@ def held_by(token: TokenRecord | None, now: float) -> Holder | NotAuthenticated:
 
 
 def listed(token: TokenRecord) -> TokenStatus:
-    return TokenStatus(
-        user=token.user,
-        role=token.role,
-        created=token.created,
-        token=token.hash[:SHOWN],
-        expires=token.expires,
-        used=token.used,
-    )
+    facts = dict(vars(token))
+    return TokenStatus(token=facts.pop("hash")[:SHOWN], **facts)

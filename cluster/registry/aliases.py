@@ -8,14 +8,12 @@ import sqlalchemy as sa
 
 from cluster.domain.reports import AliasChange
 from cluster.domain.tasks import ANY, CHAMPION
-from cluster.registry.database import Database, Request, among, given, of, put
+from cluster.registry.database import Database, Request, among, given, put, put_over, value
 from cluster.registry.journal import log
 from cluster.registry.schema import ALIAS, MOVE
 from tacl.errors import AliasMoved
 
 _ALIASES = sa.select(ALIAS).where(among(ALIAS.c.task))
-_VERSION = sa.select(ALIAS.c.version).where(*given(ALIAS.c.task, ALIAS.c.name))
-_MOVE = ALIAS.update().where(*given(ALIAS.c.task, ALIAS.c.name))
 _MOVES = (
     sa.select(MOVE.c.at, MOVE.c.name, MOVE.c.came_from, MOVE.c.version, MOVE.c.cause)
     .where(*given(MOVE.c.task))
@@ -42,7 +40,7 @@ class AliasTable(Database):
         """Compare and swap. `expected` is the version it must have now: None for none yet, ANY for
         whatever it is. AliasMoved when it has another."""
         with self._write(request=request) as db:
-            found = _version(db, task, name)
+            found = value(db, ALIAS.c.version, task=task, name=name)
             if expected not in (ANY, found):
                 raise AliasMoved(
                     f"{task}@{name} was expected at {_said(expected)}; it is at {_said(found)}: "
@@ -63,22 +61,15 @@ def is_champion(table: sa.Table) -> sa.ColumnElement[bool]:
 
 
 def champion_of(db: sa.Connection, task: str) -> int | None:
-    return _version(db, task, CHAMPION)
+    return value(db, ALIAS.c.version, task=task, name=CHAMPION)
 
 
 def move(
     db: sa.Connection, task: str, name: str, found: int | None, version: int, cause: str
 ) -> None:
     """From the version that was found in this transaction."""
-    if found is None:
-        put(db, ALIAS, task=task, name=name, version=version)
-    else:
-        db.execute(_MOVE, of(task=task, name=name) | {"version": version})
+    put_over(db, ALIAS, {"task": task, "name": name}, version=version)
     put(db, MOVE, task=task, name=name, came_from=found, version=version, cause=cause)
-
-
-def _version(db: sa.Connection, task: str, name: str) -> int | None:
-    return db.scalar(_VERSION, of(task=task, name=name))
 
 
 def _said(version: int | None) -> str:

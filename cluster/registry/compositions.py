@@ -17,7 +17,7 @@ from cluster.domain.compositions import Composition, Fitted, Merged, RecipeTerm,
 from cluster.domain.methods import model_of
 from cluster.domain.status import RunState
 from cluster.domain.work import Composed, ComposeWork
-from cluster.registry.database import Database, Request, among, exists, given, of, put, put_once
+from cluster.registry.database import Database, Request, among, put, put_once, put_over, value
 from cluster.registry.erasure import dismiss, owe_later, parts_of_model
 from cluster.registry.journal import log
 from cluster.registry.runs import add_run, end, is_done, queue_again, retry, run_of
@@ -36,10 +36,7 @@ _RECIPES = sa.select(sa.literal("").label("user"), *_MADE).join(
 )
 
 _MODELS_OF = _MODELS.where(among(USER.c.name))
-_RESULT = sa.select(RUN.c.result).where(*given(RUN.c.run_id), RUN.c.state == RunState.DONE)
 _AWAITED = sa.select(AWAITED.c.run_id).where(among(AWAITED.c.run_id))
-_BEFORE = sa.select(USER.c.composition).where(*given(USER.c.name))
-_TAKE = USER.update().where(*given(USER.c.name))
 _DONE = (
     sa.select(RUN.c.work, RUN.c.result)
     .where(RUN.c.kind == "compose", RUN.c.state == RunState.DONE, among(RUN.c.user))
@@ -66,7 +63,7 @@ class ModelTable(Database):
                 queue_again(db, work.run_id, "files of its result are gone")
             dismiss(db, AWAITED.c.user, [work.user])
             put(db, AWAITED, user=work.user, run_id=work.run_id)
-            if result := db.scalar(_RESULT, of(run_id=work.run_id)):
+            if result := value(db, RUN.c.result, run_id=work.run_id, state=RunState.DONE):
                 _take(db, model_of(work, Composed.model_validate_json(result)))
 
     def composed(self, run_id: str, result: Composed) -> None:
@@ -84,7 +81,7 @@ class ModelTable(Database):
             made = {"merged": merged, "target": target, "fitted": fitted}
             put_once(db, MADE, digest=model.digest, run_id=run_id, **made)
             log(db, "made", f"the {model.method} of {work.user}", None, run_id)
-            if exists(db, AWAITED, user=work.user, run_id=run_id):
+            if value(db, AWAITED.c.run_id, user=work.user) == run_id:
                 _take(db, model)
             else:
                 owe_later(db, parts_of_model(db, model.digest))
@@ -148,12 +145,8 @@ def _keep(db: sa.Connection, model: Composition) -> None:
 
 def _take(db: sa.Connection, model: Composition) -> None:
     """It is its user's model now; what the one before was made of may go."""
-    before = db.execute(_BEFORE, of(name=model.user)).first()
-    if before is None:
-        put(db, USER, name=model.user, composition=model.digest)
-    else:
-        owe_later(db, parts_of_model(db, before.composition))
-        db.execute(_TAKE, of(name=model.user) | {"composition": model.digest})
+    owe_later(db, parts_of_model(db, value(db, USER.c.composition, name=model.user)))
+    put_over(db, USER, {"name": model.user}, composition=model.digest)
     dismiss(db, AWAITED.c.user, [model.user])
     text = f"{model.user}: {model.digest}"
     put(db, EVENT, kind="composed", text=text, composition=model.digest)

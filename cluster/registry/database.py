@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
@@ -21,7 +21,6 @@ from cluster.registry.stopwatch import Stopwatch
 from tacl.errors import BadConfig, HomeInUse, StorageUnavailable
 
 WRITER = "writer"  # the row of META with the epoch
-EPOCH = sa.select(META.c.value).where(META.c.name == WRITER)  # made once: every write asks it
 MIGRATE = "Migrate it: `tacl doctor --migrate`, or `tacl up`, which does that."
 NEWER = "Use the version of TACL that wrote it, or a newer one."
 NAMED = 1000  # names in a statement
@@ -88,8 +87,7 @@ class Database:
             raise self._superseded()
         with self._write() as db:
             epoch = 1 + _epoch(db)
-            db.execute(META.delete().where(META.c.name == WRITER))
-            put(db, META, name=WRITER, value=str(epoch))
+            put_over(db, META, {"name": WRITER}, value=str(epoch))
         self._epoch = epoch
 
     def keep(self) -> None:
@@ -183,7 +181,7 @@ class Database:
 
 def _epoch(db: sa.Connection) -> int:
     """How often a process became the one that writes."""
-    return int(db.scalar(EPOCH) or 0)
+    return int(value(db, META.c.value, name=WRITER) or 0)
 
 
 def revision(db: sa.Connection) -> str | None:
@@ -234,6 +232,26 @@ def exists(db: sa.Connection, table: sa.Table, **key: Any) -> bool:
 
 
 @cache
+def _reading(column: sa.Column[Any], *names: str) -> sa.Select[Any]:
+    return sa.select(column).where(*given(*(column.table.c[name] for name in names)))
+
+
+def value(db: sa.Connection, column: sa.Column[Any], **key: Any) -> Any:
+    """Of the row of its table that has these values; None where there is none."""
+    return db.scalar(_reading(column, *key), of(**key))
+
+
+@cache
+def _changing(table: sa.Table, *names: str) -> sa.Update:
+    return table.update().where(*given(*(table.c[name] for name in names)))
+
+
+def change(db: sa.Connection, table: sa.Table, key: Mapping[str, Any], **values: Any) -> bool:
+    """Rows that have the values of the key get these; whether there was one."""
+    return bool(db.execute(_changing(table, *key), of(**key) | values).rowcount)
+
+
+@cache
 def _adding(table: sa.Table) -> sa.Insert:
     return table.insert()
 
@@ -250,6 +268,12 @@ def put_once(db: sa.Connection, table: sa.Table, **row: Any) -> bool:
     if new:
         put(db, table, **row)
     return new
+
+
+def put_over(db: sa.Connection, table: sa.Table, key: Mapping[str, Any], **values: Any) -> None:
+    """The row of this primary key has these values from now on; a new one where there is none."""
+    if not change(db, table, key, **values):
+        put(db, table, **key, **values)
 
 
 def parts(names: Iterable[str]) -> Iterator[list[str]]:

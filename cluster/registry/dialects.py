@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -58,12 +57,7 @@ def engine_of(url: str, read_only: bool = False, patience: float | None = None) 
             f"the registry {shown(url)} needs {error.name}: install the extra postgres "
             "(docs/how-to/integrations.md)"
         ) from error
-    SET_UP[backend](engine)
-    if backend == "postgresql":
-        answers = PATIENCE if read_only else patience
-        event.listen(engine, "do_connect", partial(_connect, answers))
-    if command := BEGINS.get((backend, read_only)):
-        event.listen(engine, "connect", partial(_begin, command))
+    SET_UP[backend](engine, read_only, patience)
     return engine
 
 
@@ -76,31 +70,12 @@ KEEPALIVE = (
 )
 
 
-def _connect(
-    patience: float | None, _: object, __: object, arguments: Sequence[Any], named: dict[str, Any]
-) -> Any:
-    from cluster.registry.patience import Patient  # its driver is an extra
-
-    wait = {"connect_timeout": math.ceil(PATIENCE)}  # whole seconds, at least two
-    connection = Patient.connect(*arguments, **wait | named)
-    connection.patience = PATIENCE
-    connection.execute(KEEPALIVE)
-    connection.commit()
-    connection.patience = patience
-    return connection
-
-
-def _begin(command: str, connection: Any, _: object) -> None:
-    connection.execute(command)
-    connection.commit()
-
-
 def shown(url: str) -> str:
     """Without a password, for people."""
     return sa.make_url(url).render_as_string(hide_password=True)
 
 
-def _set_up_sqlite(engine: sa.Engine) -> None:
+def _set_up_sqlite(engine: sa.Engine, read_only: bool, _: float | None) -> None:
     """The driver's own transactions are switched off: they start at the first write, too late to
     hold what was read."""
 
@@ -108,6 +83,8 @@ def _set_up_sqlite(engine: sa.Engine) -> None:
     def _on_connect(connection: Any, _: object) -> None:
         connection.isolation_level = None
         connection.execute(f"PRAGMA busy_timeout={round(1000 * PATIENCE)}")
+        if not read_only:
+            connection.execute("PRAGMA journal_mode=WAL")
 
     @event.listens_for(engine, "begin")
     def _on_begin(connection: sa.Connection) -> None:
@@ -123,14 +100,26 @@ def _set_up_sqlite(engine: sa.Engine) -> None:
         connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
-def _set_up_postgresql(engine: sa.Engine) -> None:
+def _set_up_postgresql(engine: sa.Engine, read_only: bool, patience: float | None) -> None:
     """Writers wait for one lock. Each of their statements sees what was committed before it: a
     moment fixed at the beginning would lie before the wait."""
+
+    @event.listens_for(engine, "do_connect")
+    def _on_connect(_: object, __: object, arguments: Sequence[Any], named: dict[str, Any]) -> Any:
+        from cluster.registry.patience import Patient  # its driver is an extra
+
+        wait = {"connect_timeout": math.ceil(PATIENCE)}  # whole seconds, at least two
+        connection = Patient.connect(*arguments, **wait | named)
+        connection.patience = PATIENCE
+        connection.execute(KEEPALIVE)
+        connection.commit()
+        connection.patience = PATIENCE if read_only else patience
+        return connection
 
     @event.listens_for(engine, "begin")
     def _on_begin(connection: sa.Connection) -> None:
         write = connection.get_execution_options().get("write")
-        if not write:
+        if read_only or not write:
             connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             return
         if write == "relaxed":
@@ -149,9 +138,5 @@ def hold(connection: sa.Connection) -> bool:
     return taken
 
 
-BEGINS = {  # a connection: of which back end, and whether it is read only
-    ("sqlite", False): "PRAGMA journal_mode=WAL",
-    ("postgresql", True): "SET default_transaction_read_only=on",
-}
 SET_UP = {"sqlite": _set_up_sqlite, "postgresql": _set_up_postgresql}
 FORMS = "sqlite:////PATH or postgresql://USER@HOST/DATABASE"

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 
 from cluster.domain.tasks import GENERIC, Pair
 from cluster.registry.aliases import is_champion
-from cluster.registry.database import Database, among, given, of, put
+from cluster.registry.database import Database, among, given, of, put_over, value
 from cluster.registry.samples import is_of_task, present
 from cluster.registry.schema import ALIAS, EFFECT, SHARD, TASK
 
@@ -26,10 +26,8 @@ BLOCK = 128  # tasks
 RECORD = struct.Struct("<4I4d")
 PLACE = struct.Struct("<2I")  # of which probe a record is: its first two numbers
 
-_THIS = given(EFFECT.c.task, EFFECT.c.version, EFFECT.c.block)
-_BLOCK = sa.select(EFFECT.c.measured).where(*_THIS)
-_REPLACE = EFFECT.update().where(*_THIS)
-_MEASURED = sa.select(EFFECT.c.measured).where(*_THIS[:2]).order_by(EFFECT.c.block)
+_OF_VERSION = given(EFFECT.c.task, EFFECT.c.version)
+_MEASURED = sa.select(EFFECT.c.measured).where(*_OF_VERSION).order_by(EFFECT.c.block)
 _NAMES = sa.select(TASK.c.name).where(among(TASK.c.ordinal))
 _PLACES = (
     sa.select(SHARD.c.task, SHARD.c.digest, SHARD.c.ordinal, SHARD.c.version)
@@ -122,18 +120,14 @@ def add_effects(db: sa.Connection, pairs: Sequence[Pair]) -> None:
         ordinal, _ = places[pair.on, pair.shard_digest]
         blocks.setdefault((pair.task, pair.version, ordinal // BLOCK), []).append(pair)
     for (task, version, block), added in blocks.items():
-        this = of(task=task, version=version, block=block)
-        old = db.scalar(_BLOCK, this)
-        known = {record[: PLACE.size]: record for record in _cut(old or b"")}
+        this = {"task": task, "version": version, "block": block}
+        old = value(db, EFFECT.c.measured, **this) or b""
+        known = {record[: PLACE.size]: record for record in _cut(old)}
         for pair in added:
             place = PLACE.pack(*places[pair.on, pair.shard_digest])
             if pair.head or place not in known:
                 known[place] = _record(pair, places[pair.on, pair.shard_digest])
-        measured = b"".join(known.values())
-        if old is None:
-            put(db, EFFECT, task=task, version=version, block=block, measured=measured)
-        else:
-            db.execute(_REPLACE, this | {"measured": measured})
+        put_over(db, EFFECT, this, measured=b"".join(known.values()))
 
 
 def _places(db: sa.Connection, tasks: Collection[str]) -> dict[tuple[str, str], Place]:

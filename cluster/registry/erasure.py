@@ -19,7 +19,6 @@ from cluster.registry.samples import is_of_task
 from cluster.registry.schema import (
     ARRIVAL,
     AWAITED,
-    CANCELLED,
     COMPOSITION,
     ERASURE,
     HOLDS,
@@ -45,22 +44,18 @@ class BlobUse(NamedTuple):
 References = dict[str, BlobUse]  # by digest
 Naming = Iterator[tuple[str, BlobUse]]  # the same, one after the other
 
+Statements = tuple[sa.Select[Any], sa.Select[Any, Any, Any, Any], sa.Select[Any]]  # for `_files`
+
 _SHARDS = sa.select(SHARD.c.task, SHARD.c.version, SHARD.c.digest, SHARD.c.statistics)
-_SHARDS_OF = _SHARDS.where(*given(SHARD.c.task))
-_REFERENCES = sa.select(VECTOR.c.task, VECTOR.c.reference)
-_REFERENCES_OF = _REFERENCES.where(*given(VECTOR.c.task))
-# Of what somebody owns, until it is purged or cancelled.
-_OWN = among(TASK.c.owner), sa.or_(TASK.c.removed.is_(None), TASK.c.removed == "removed")
-_OWN_TASKS = sa.select(TASK.c.name, TASK.c.owner, TASK.c.submission).where(*_OWN)
-_OWN_NAMES = sa.select(TASK.c.name).where(*_OWN)
-_OWN_SHARDS = _SHARDS.where(SHARD.c.task.in_(_OWN_NAMES))
-_OWN_REFERENCES = _REFERENCES.where(VECTOR.c.task.in_(_OWN_NAMES))
+_KEPT = sa.or_(TASK.c.removed.is_(None), TASK.c.removed == "removed")  # not purged or cancelled
+_OWN = among(TASK.c.owner), _KEPT
+_OWNERS = sa.select(TASK.c.name, TASK.c.owner).where(*_OWN)
+PURGED = sa.select(TASK.c.name).where(TASK.c.removed == "purged")
 _OWN_MODELS = (
     sa.select(USER.c.name.label("user"), MADE)
     .join(MADE, MADE.c.digest == USER.c.composition)
     .where(among(USER.c.name))
 )
-_SUBMISSION = sa.select(TASK.c.submission).where(*given(TASK.c.name))
 _MADE = sa.select(MADE).where(*given(MADE.c.digest))
 _OWED = sa.select(ERASURE.c.digest).where(among(ERASURE.c.digest))
 _OWE = ERASURE.update().where(among(ERASURE.c.digest), ERASURE.c.due > 0.0)
@@ -72,26 +67,21 @@ class Erasure(Database):
     def referenced(self) -> References:
         """Every blob that something may still need: none of a purged or cancelled task."""
         with self._read() as db:
-            columns = (TASK.c.name, TASK.c.removed, TASK.c.submission)
-            rows = db.execute(sa.select(*columns).where(_is_not_cancelled())).all()
-            purged = {row.name for row in rows if row.removed == "purged"}
-            found = dict(_asked_of(db))
-            for row in rows:
-                if row.name not in purged:
-                    found |= parts_of(Submission.model_validate_json(row.submission))
-            return found | _made_of(db, purged)
+            purged = set(db.scalars(PURGED))
+            models = *_models(db, purged), *_fitted(db, purged)
+            return dict((*_asked_of(db), *models, *_files(db, _NEEDED)))
 
     def references_of(self, task: str) -> References:
         """Those of one task, and of every model that was merged of its vectors. Of heads that were
         fitted on its rows `spoiled` says it, once the task is purged."""
         with self._read() as db:
-            return dict(parts_of_task(db, task)) | _made_of(db, set(), task)
+            return dict((*parts_of_task(db, task), *_models(db, set(), task)))
 
     def spoiled(self) -> dict[str, set[str]]:
         """Fits of heads that saw the rows of a purged task: digests of their files, by run. Each
         names every task of a home: not to be asked under the lock."""
         with self._read() as db:
-            purged = set(db.scalars(sa.select(TASK.c.name).where(TASK.c.removed == "purged")))
+            purged = set(db.scalars(PURGED))
             return {
                 run_id: {digest for digest, _ in _heads_of(result)}
                 for run_id, result in (_fits(db) if purged else ())
@@ -102,18 +92,12 @@ class Erasure(Database):
         """Rows, samples, statistics, vectors and heads of the tasks of each owner that are kept,
         files of their model, and rows that the next is made from."""
         found: dict[str, References] = {owner: {} for owner in owners}
-        own, users = of(owner=owners), of(name=owners)
         with self._read() as db:
-            whose = dict[str, References]()  # by task
-            for row in db.execute(_OWN_TASKS, own):
-                whose[row.name] = found[row.owner]
-                found[row.owner] |= parts_of(Submission.model_validate_json(row.submission))
-            if whose:
-                shards, vectors = db.execute(_OWN_SHARDS, own), db.execute(_OWN_REFERENCES, own)
-                for digest, reference in (*_samples(shards), *_vectors(vectors)):
-                    if reference.task in whose:  # else it came since the statement before
-                        whose[reference.task][digest] = reference
-            for row in db.execute(_OWN_MODELS, users):
+            whose = {row.name: found[row.owner] for row in db.execute(_OWNERS, of(owner=owners))}
+            for digest, use in _files(db, _OF_OWNERS, owner=owners) if whose else ():
+                if use.task in whose:  # else it came since the statement before
+                    whose[use.task][digest] = use
+            for row in db.execute(_OWN_MODELS, of(name=owners)):
                 found[row.user] |= dict(_parts_of_made(row))
             for row in db.execute(_awaited(AWAITED.c.user), of(user=owners)):
                 found[row.user] |= dict(_given_for(row.work))
@@ -187,52 +171,43 @@ def parts_of(submission: Submission) -> References:
 
 
 def parts_of_task(db: sa.Connection, name: str) -> Naming:
-    """Without its vectors."""
-    text = db.scalar(_SUBMISSION, of(name=name)) or ""
-    yield from parts_of(Submission.model_validate_json(text)).items()
-    yield from _samples(db.execute(_SHARDS_OF, of(task=name)))
+    return _files(db, _OF_TASK, name=name)
 
 
-def _made_of(db: sa.Connection, without: set[str], task: str | None = None) -> References:
-    """Of all tasks but those `without`, or of one task, without fits."""
-    if task is None:
-        shards, vectors = db.execute(_needed(_SHARDS)), db.execute(_REFERENCES)
-    else:
-        of_it = of(task=task)
-        shards, vectors = db.execute(_SHARDS_OF, of_it), db.execute(_REFERENCES_OF, of_it)
-    fitted = _fitted(db, without) if task is None else ()
-    models = *_models(db, without, task), *fitted
-    return dict((*_samples(shards, without), *models, *_vectors(vectors, without)))
-
-
-def _samples(shards: Iterable[sa.Row], without: Collection[str] = ()) -> Naming:
+def _files(db: sa.Connection, kept: Statements, **key: Any) -> Naming:
+    """Of the submissions, samples and vectors that these statements find, `given` values."""
+    submissions, shards, vectors = (db.execute(one, of(**key)) for one in kept)
+    for row in submissions:
+        yield from parts_of(Submission.model_validate_json(row.submission)).items()
     for row in shards:
-        if row.task not in without:
-            what = f"the samples of {row.task}, version {row.version}"
-            yield row.digest, BlobUse(row.task, what)
-            if row.statistics is not None:
-                yield row.statistics, BlobUse(row.task, f"the statistics of {row.task}")
+        yield row.digest, BlobUse(row.task, f"the samples of {row.task}, version {row.version}")
+        if row.statistics is not None:
+            yield row.statistics, BlobUse(row.task, f"the statistics of {row.task}")
+    for row in vectors:
+        ref = VectorRef.model_validate_json(row.reference)
+        yield ref.head_blob, BlobUse(ref.task, f"the head of {ref.task}")
+        yield ref.blob, BlobUse(ref.task, f"the vector {ref.name}")
 
 
-def _needed(shards: sa.Select) -> sa.Select:
-    """Without those of cancelled tasks, but for what a run is told again when it goes on."""
+def _kept(*which: sa.ColumnElement[bool]) -> Statements:
+    """Of the tasks that these conditions choose."""
+    names = sa.select(TASK.c.name).where(*which)
+    shards = _SHARDS.where(SHARD.c.task.in_(names))
+    vectors = sa.select(VECTOR.c.reference).where(VECTOR.c.task.in_(names))
+    return sa.select(TASK.c.submission).where(*which), shards, vectors
+
+
+def _needed() -> Statements:
+    """Of all tasks; of cancelled ones the samples that a run is told again when it goes on."""
     unfinished = sa.select(RUN.c.run_id).where(RUN.c.state.in_((*OWED, *STOPPED)))
     met = sa.exists().where(OF_SHARD, ARRIVAL.c.run_id.in_(unfinished))
-    stays = sa.and_(TASK.c.name.is_not(None), _is_not_cancelled())
-    is_needed = (SHARD.c.task == GENERIC) | stays | met
-    return shards.outerjoin(TASK, is_of_task()).where(is_needed)
+    stays = sa.and_(TASK.c.name.is_not(None), _KEPT) | (SHARD.c.task == GENERIC) | met
+    shards = _SHARDS.outerjoin(TASK, is_of_task())
+    submissions, _, vectors = _kept(_KEPT)
+    return submissions, shards.where(stays, TASK.c.removed.is_distinct_from("purged")), vectors
 
 
-def _is_not_cancelled() -> sa.ColumnElement[bool]:
-    return TASK.c.removed.is_(None) | (TASK.c.removed != CANCELLED)
-
-
-def _vectors(references: Iterable[sa.Row], without: Collection[str] = ()) -> Naming:
-    for row in references:
-        if row.task not in without:
-            ref = VectorRef.model_validate_json(row.reference)
-            yield ref.head_blob, BlobUse(ref.task, f"the head of {ref.task}")
-            yield ref.blob, BlobUse(ref.task, f"the vector {ref.name}")
+_OF_TASK, _OF_OWNERS, _NEEDED = _kept(*given(TASK.c.name)), _kept(*_OWN), _needed()
 
 
 def _asked_of(db: sa.Connection) -> Naming:

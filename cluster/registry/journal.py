@@ -14,9 +14,15 @@ from cluster.registry.schema import EVENT, REQUEST
 from tacl.errors import NameTaken
 
 _ANSWER = sa.select(REQUEST.c.asked, REQUEST.c.answer).where(*given(REQUEST.c.request_id))
+_SUBMITTED = EVENT.alias()
+_SINCE = (
+    sa.select(sa.func.coalesce(sa.func.max(_SUBMITTED.c.number), 0))
+    .where(*given(_SUBMITTED.c.task), _SUBMITTED.c.kind == "submitted")
+    .scalar_subquery()
+)
 _EVENTS = (
     sa.select(EVENT.c.at, EVENT.c.kind, EVENT.c.task, EVENT.c.run_id, EVENT.c.text)
-    .where(*given(EVENT.c.task))
+    .where(*given(EVENT.c.task), EVENT.c.number >= _SINCE)
     .order_by(EVENT.c.number)
 )
 _LAST = sa.select(sa.func.max(EVENT.c.number))
@@ -46,7 +52,7 @@ class Journal(Database):
         return next((row.answer for row in self._rows(_ANSWER, request_id=request_id)), None)
 
     def events(self, task: str) -> list[Event]:
-        """Oldest first."""
+        """Oldest first; none of an earlier task of this name, which was cancelled."""
         return [Event(**row._mapping) for row in self._rows(_EVENTS, task=task)]
 
     def happened(self, after: int) -> tuple[int, list[Happened]]:

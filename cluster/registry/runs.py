@@ -298,7 +298,7 @@ def add_run(db: sa.Connection, work: orders.Work, task: str | None) -> bool:
     begins anew: a task that was cancelled may come again."""
     state = db.scalar(_STATE, of(run_id=work.run_id))
     if state == RunState.WITHDRAWN:
-        begin_anew(db, work.run_id)
+        begin_anew(db, work.run_id, "its task was withdrawn before")
         queue_again(db, work.run_id, "what it is about is there again")
         asked = {"user": orders.asked_by(work), "work": work.model_dump_json()}
         _update(db, work.run_id, **asked)  # perhaps by somebody else
@@ -370,10 +370,10 @@ def queue_again(db: sa.Connection, run_id: str, why: str) -> None:
     log(db, "queued", f"again: {why}", row.task, run_id)
 
 
-def begin_anew(db: sa.Connection, run_id: str) -> None:
+def begin_anew(db: sa.Connection, run_id: str, why: str) -> None:
     """As if it had never asked for its shards; one that runs is queued again."""
     row = _update(db, run_id, reached=-1, progress=None)
-    log(db, "anew", "samples that it met were erased", row.task, run_id)
+    log(db, "anew", why, row.task, run_id)
     if row.state == RunState.RUNNING:
         _update(db, run_id, state=RunState.QUEUED)
     db.execute(ARRIVAL.delete().where(ARRIVAL.c.run_id == run_id))

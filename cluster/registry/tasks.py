@@ -15,8 +15,8 @@ from cluster.domain.status import OWED, RunState
 from cluster.domain.tasks import GENERIC, Shard, Submission
 from cluster.domain.visibility import ALL, Visibility
 from cluster.domain.work import TrainWork
-from cluster.registry.database import Database, Request, among, given, of, put
-from cluster.registry.erasure import dismiss, owe_erasure, owe_later, parts_of_task
+from cluster.registry.database import Database, Request, among, change, given, of, put, value
+from cluster.registry.erasure import PURGED, dismiss, owe_erasure, owe_later, parts_of_task
 from cluster.registry.journal import log
 from cluster.registry.runs import add_run, begin_anew, stop
 from cluster.registry.samples import add_shard, next_version
@@ -24,11 +24,8 @@ from cluster.registry.schema import AWAITED, CANCELLED, META, NEAR, RUN, TASK, T
 from tacl.errors import BaseMismatch, NameTaken, UnknownTask
 
 _TASK = sa.select(TASK).where(*given(TASK.c.name))
-_SUBMISSION = sa.select(TASK.c.submission).where(*given(TASK.c.name))
-_CHANGE = TASK.update().where(*given(TASK.c.name))
 _REMOVED = sa.select(TASK.c.removed).where(*given(TASK.c.name))
 _GONE = sa.select(TASK.c.name).where(among(TASK.c.name), TASK.c.removed.is_not(None))
-_PURGED = sa.select(TASK.c.name).where(TASK.c.removed == "purged")
 _NEWEST = sa.select(sa.func.max(TASK.c.ordinal))
 _SAME = (
     sa.select(TASK.c.name)
@@ -51,7 +48,7 @@ class TaskRecord:
 
 def is_private(db: sa.Connection, name: str) -> bool:
     """Whether what everybody reads may not name it."""
-    submission = db.scalar(_SUBMISSION, of(name=name))
+    submission = value(db, TASK.c.submission, name=name)
     return submission is not None and Submission.model_validate_json(submission).private
 
 
@@ -108,12 +105,12 @@ class TaskTable(Database):
         """Withdraw a task, and runs. `how`: CANCELLED frees the name; `by`: who asked. Runs that
         met what is purged begin anew, and blobs are owed their erasure."""
         with self._write(request=request) as db:
-            db.execute(_CHANGE, of(name=name) | {"removed": how})
+            change(db, TASK, {"name": name}, removed=how)
             dismiss(db, AWAITED.c.run_id, withdrawn)
             what = "a private task" if is_private(db, name) else name  # runs of others are told
             stop(db, withdrawn, RunState.WITHDRAWN, f"{what} was {how}")
             for run_id in anew:
-                begin_anew(db, run_id)
+                begin_anew(db, run_id, "samples that it met were erased")
             db.execute(NEAR.delete().where(sa.or_(NEAR.c.task == name, NEAR.c.other == name)))
             owe_erasure(db, erased)
             if how == CANCELLED:
@@ -175,7 +172,7 @@ class TaskTable(Database):
 
     def purged(self) -> set[str]:
         """Names of the tasks whose bytes are gone."""
-        return set(self._values(_PURGED))
+        return set(self._values(PURGED))
 
     def any_task(self, name: str) -> TaskRecord:
         """Also one that was removed: models that use it work on."""

@@ -20,7 +20,7 @@ from cluster.domain.tasks import CHAMPION, Pair, VectorRef
 from cluster.domain.work import Evaluated, FitWork, Measured, Refreshed, RefreshWork, Trained
 from cluster.registry.aliases import champion_of, is_champion, move
 from cluster.registry.balance import change_balance
-from cluster.registry.database import among, given, of, put, put_once
+from cluster.registry.database import among, change, given, of, put, put_once, value
 from cluster.registry.effects import Effects, add_effects
 from cluster.registry.erasure import listed_of, owe_later
 from cluster.registry.journal import log
@@ -73,7 +73,6 @@ _TOLD = (
 )
 # By ids alone: with their kind SQLite would look at all runs of that kind.
 _WORKS = sa.select(RUN.c.run_id, RUN.c.kind, RUN.c.work).where(among(RUN.c.run_id))
-_WORK = sa.select(RUN.c.work).where(*given(RUN.c.run_id))
 _MET = sa.select(SHARD.c.digest).join(ARRIVAL, OF_SHARD).where(*given(ARRIVAL.c.run_id))
 
 
@@ -130,16 +129,14 @@ class VectorTable(RunTable, Effects):
         """
         with self._write() as db:
             if is_done(db, run_id):
-                text = sa.select(VECTOR.c.reference).where(VECTOR.c.run_id == run_id)
-                return VectorRef.model_validate_json(db.scalar(text) or "")
+                return VectorRef.model_validate_json(value(db, VECTOR.c.reference, run_id=run_id))
             reference = _reference(db, run_of(end(db, run_id, result)), result)
             row = reference.model_dump(include={"task", "version", "run_id"})
             row |= {"reference": reference.model_dump_json(), "norm": result.norm}
             row |= {"config": json.dumps(result.config), "curves": json.dumps(result.curves)}
             put(db, VECTOR, **row)
             change_balance(db, grant)
-            this = TASK.c.name == reference.task
-            db.execute(TASK.update().where(this).values(head=reference.head_blob))
+            change(db, TASK, {"name": reference.task}, head=reference.head_blob)
             add_effects(db, [_filled(pair, reference) for pair in result.pairs])
             for other in result.near if isinstance(result, Trained) else ():
                 put_once(db, NEAR, task=reference.task, other=other)
@@ -254,7 +251,7 @@ def _by_task(references: Iterable[str]) -> dict[str, VectorRef]:
 
 def _work(db: sa.Connection, run_id: str) -> dict[str, Any]:
     """As it was written: no objects are made of long lists."""
-    return json.loads(db.scalars(_WORK, of(run_id=run_id)).one())
+    return json.loads(value(db, RUN.c.work, run_id=run_id))
 
 
 def _reference(db: sa.Connection, run: RunRecord, result: Trained | Refreshed) -> VectorRef:

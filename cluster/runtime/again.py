@@ -92,9 +92,18 @@ def _let_go_of_all_but(lock: int) -> None:
 
 
 def end(family: list[psutil.Process], patience: float = 2) -> None:
-    """Ray's agents look only now and then whether their cluster is gone."""
-    _, alive = psutil.wait_procs(family, timeout=patience)
-    for process in alive:
+    """Ray's agents look only now and then whether their cluster is gone: nobody waits for them."""
+    agents = [process for process in family if _is_agent(process)]
+    others = [process for process in family if process not in agents]
+    _, alive = psutil.wait_procs(others, timeout=patience)
+    for process in alive + agents:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
-    psutil.wait_procs(alive, timeout=10)
+    psutil.wait_procs(alive + agents, timeout=10)
+
+
+def _is_agent(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.Error):
+        title = "".join(process.cmdline()[:1])
+        return title.startswith("ray::") and title.endswith("Agent")
+    return False

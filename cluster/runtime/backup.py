@@ -27,6 +27,7 @@ from cluster.domain.operations import BackedUp, Restored
 from cluster.registry import Registry
 from cluster.registry.copying import copy
 from cluster.registry.migrating import migrate
+from cluster.runtime import near
 from cluster.runtime.again import head_here
 from cluster.storage import home as homes
 from cluster.storage.blobs import Blobs
@@ -56,7 +57,8 @@ def backup(home: Home, target: str | Path, count: Count) -> BackedUp:
     CorruptBlob when the home lacks a file that it needs."""
     home.founded()
     running = home.running() if home.is_pinned else None
-    if running is not None and not running.lost and head_here(running) is None:
+    is_far = running is not None and not running.lost and head_here(running) is None
+    if is_far and not near.answers(home.path):
         # What SQLite knows of a file that is written lies in memory of the machine that writes it.
         raise HomeInUse(f"the cluster of {home.path} runs on another machine; back it up there")
     uri = absolute_uri(str(target))

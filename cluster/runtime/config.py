@@ -26,7 +26,7 @@ def read(home: Home) -> Config:
     """Nothing where there is no file. Raises BadConfig."""
     path = home.path / ANSWERS
     try:
-        return Config.model_validate(tomllib.loads(path.read_text()))
+        return Config.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
         return Config()
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -44,7 +44,11 @@ def write(home: Home, config: Config) -> str:
             "`tacl up` starts it"
         )
     home.close_to_others()
-    lines = [f"{name} = {json.dumps(value)}\n" for name, value in config if value is not None]
+    lines = [
+        f"{name} = {json.dumps(value, ensure_ascii=False)}\n"
+        for name, value in config
+        if value is not None
+    ]
     path = home.path / ANSWERS
-    path.write_text(HEAD + "".join(lines))
+    path.write_text(HEAD + "".join(lines), encoding="utf-8")
     return str(path)

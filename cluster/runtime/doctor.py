@@ -56,10 +56,11 @@ def checks(
         yield of_machine()
     for of_home in (_disk, _home, _privacy):
         yield of_home(home)
-    schema = _schema(home)
-    yield from schema
-    if all(check.ok for check in schema):
-        yield from _storage(home, references)
+    if _can_be_read(home):
+        schema = _schema(home)
+        yield from schema
+        if all(check.ok for check in schema):
+            yield from _storage(home, references)
     yield _cluster(home, ask)
     if (running := home.running()) is not None:
         yield access(running)
@@ -162,6 +163,15 @@ def _privacy(home: Home) -> Check:
     advice = f"close it: chmod 700 {home.path}, or `tacl up`, which does that"
     found = "others are kept out" if not mode & 0o077 else f"others may enter: mode {mode:o}"
     return Check(check="privacy", ok=not mode & 0o077, found=found, advice=advice)
+
+
+def _can_be_read(home: Home) -> bool:
+    """Its settings, if there are any; else `_home` has said why."""
+    try:
+        home.settings()
+    except TaclError:
+        return False
+    return True
 
 
 def _schema(home: Home) -> tuple[Check, ...]:

@@ -43,7 +43,7 @@ from cluster.runtime.logs import log_to
 from cluster.scheduler.reuse import RUNS
 from cluster.storage import home as homes
 from cluster.storage.blobs import Blobs
-from cluster.storage.drafts import beside
+from cluster.storage.drafts import whole
 from cluster.storage.filesystem import Storage
 from cluster.storage.home import Founding, Home, Running, Settings
 from tacl.errors import BadConfig, ClusterNotRunning, HomeInUse, TaclError
@@ -294,12 +294,9 @@ def _prepare_environment(home: Home) -> None:
     owner of the home can read.
     """
     if not home.token_file.exists() or not home.token_file.stat().st_size:
-        with beside(home.token_file) as draft:
-            descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(descriptor, "w") as file:
-                file.write(secrets.token_hex(32))
-                file.flush()
-                os.fsync(file.fileno())
+        with whole(home.token_file) as file:
+            os.fchmod(file.fileno(), 0o600)
+            file.write(secrets.token_hex(32).encode())
     os.environ["RAY_AUTH_MODE"] = "token"
     os.environ.pop("RAY_AUTH_TOKEN", None)  # would come first
     os.environ["RAY_AUTH_TOKEN_PATH"] = str(home.token_file)

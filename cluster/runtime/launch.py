@@ -12,7 +12,6 @@ import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
-from functools import partial
 from pathlib import Path
 
 import psutil
@@ -66,7 +65,7 @@ def start(
     for name, value in options.items():
         command += [] if value is None else [f"--{name}", str(value)]
     command += ["--insecure"] if insecure else []
-    with open(log, "w", opener=partial(os.open, mode=0o600)) as stream:
+    with open(log, "w", opener=_appending) as stream:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, start_new_session=True
         )
@@ -76,6 +75,11 @@ def start(
         _end(process)
         raise
     return described(home, started=True)
+
+
+def _appending(path: str, flags: int) -> int:
+    """As the log of two heads that are started at the same moment, of which one ends at once."""
+    return os.open(path, flags | os.O_APPEND, 0o600)
 
 
 def stop(home: Home) -> bool:
@@ -192,7 +196,8 @@ def _await_again(home: Home) -> None:
 
 def _death(code: int, log: Path) -> TaclError:
     lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    message = lines[-1].removeprefix(FATAL) if lines else "it said nothing"
+    said = [line for line in lines if line.startswith(FATAL)] or lines
+    message = said[-1].removeprefix(FATAL) if said else "it said nothing"
     for cls, (exit_code, _) in TABLE.items():
         if exit_code == code:
             return cls(message)

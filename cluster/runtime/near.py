@@ -10,6 +10,7 @@ import contextlib
 import logging
 import os
 import socket
+import time
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Client, Connection
 from pathlib import Path
@@ -52,9 +53,12 @@ def listen(home: Path, call: Call, name: str = SOCKET) -> None:
 
 def _accept(listener: socket.socket, call: Call) -> None:
     while True:
-        with contextlib.suppress(OSError):
+        try:
             connection = Connection(listener.accept()[0].detach())
-            Thread(target=_answer, args=(connection, call), daemon=True).start()
+        except OSError:  # as where the process has no descriptors left
+            time.sleep(0.1)
+            continue
+        Thread(target=_answer, args=(connection, call), daemon=True).start()
 
 
 def _answer(connection: Connection, call: Call) -> None:

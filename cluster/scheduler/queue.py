@@ -136,11 +136,20 @@ def _kept(state: State) -> list[PlannedRun]:
 
 
 def _leaves(state: State, late: PlannedRun, needs: Needs) -> bool:
-    """Whether there are the CPUs for both: the late one lacks GPUs, which may take hours."""
+    """Whether there are the CPUs for both, also on the nodes that have the GPUs: the late one lacks
+    GPUs, which may take hours. Nothing is taken from it on nodes where it can never be."""
     room, kept = free(state), late.needs
-    cpus = room.cpus - needs.workers * needs.cpus
-    lacks_gpus = kept.workers * kept.gpus > room.gpus
-    return lacks_gpus and not needs.gpus and kept.workers * kept.cpus <= cpus
+    if needs.gpus or not kept.gpus or kept.workers * kept.gpus <= room.gpus:
+        return False
+    by_node = zip(state.free, state.nodes, strict=False)
+    others = [one for one, node in by_node if not _workers_on(node, kept)]
+    if needs.workers == 1 and placeable(others, needs):  # Ray keeps nodes with GPUs for last
+        return True
+    if kept.workers * kept.cpus > room.cpus - needs.workers * needs.cpus:
+        return False
+    left = zip(_without(state.free, needs), state.nodes, strict=False)
+    with_gpus = tuple(Node(one.cpus, node.gpus, 0, node.held_gpus) for one, node in left)
+    return not with_gpus or placeable(with_gpus, kept)
 
 
 def _firsts(state: State) -> list[PlannedRun]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 import torch
@@ -146,9 +147,10 @@ class Predictor:
         bases = [one for one in fine if one.question.beside_base]
         plain = [(_Asked(one.question, one.items, one.columns, PLAIN), one) for one in bases]
         self._exact([(beside, item) for beside, _ in plain for item in beside.items])
-        beside = {id(one): shadow.answered(None).answers for shadow, one in plain}
+        shown = ((id(one), _met(partial(shadow.answered, None))) for shadow, one in plain)
+        beside = {one: it.answers for one, it in shown if isinstance(it, Answered)}
         return [
-            one if isinstance(one, TaclError) else one.answered(beside.get(id(one)))
+            one if isinstance(one, TaclError) else _met(partial(one.answered, beside.get(id(one))))
             for one in asked
         ]
 

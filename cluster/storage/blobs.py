@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.fs
 
 from cluster import failpoints
-from cluster.storage.drafts import beside, flush_directory
+from cluster.storage.drafts import whole
 from cluster.storage.filesystem import Storage
 from tacl.errors import CorruptBlob, StorageUnavailable
 
@@ -194,19 +194,15 @@ class Blobs:
         place = Path(self._place(digest))
         try:
             place.parent.mkdir(exist_ok=True, mode=0o700)
-            with beside(place) as draft:
-                with draft.open("xb") as stream:
-                    os.fchmod(stream.fileno(), 0o600)  # it may hold private samples
-                    self._copy(digest, data, stream)
-                    stream.flush()
-                    os.fsync(stream.fileno())
+            with whole(place) as stream:
+                os.fchmod(stream.fileno(), 0o600)  # it may hold private samples
+                self._copy(digest, data, stream)
                 failpoints.reached("blob written")
         except OSError as error:
             raise StorageUnavailable(
                 f"a file of {place.parent.parent} cannot be written: {error.strerror}. Free some "
                 "space, or let this process write there; then repeat what you asked."
             ) from error
-        flush_directory(place.parent)
         failpoints.reached("blob stored")
 
     def _put_remote(self, digest: str, size: int, data: Path | bytes) -> None:

@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 
 @contextmanager
@@ -20,9 +21,15 @@ def beside(path: Path) -> Iterator[Path]:
         draft.unlink(missing_ok=True)
 
 
-def flush_directory(folder: Path) -> None:
-    """The rename itself survives a power cut only when the directory was flushed too."""
-    descriptor = os.open(folder, os.O_RDONLY)
+@contextmanager
+def whole(path: Path) -> Iterator[BinaryIO]:
+    """To write a file that takes the place of `path` when the block ends well, and stays there
+    whatever the power does: the rename itself survives only when its directory is flushed too."""
+    with beside(path) as draft, draft.open("xb") as stream:
+        yield stream
+        stream.flush()
+        os.fsync(stream.fileno())
+    descriptor = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

@@ -6,7 +6,6 @@ Credentials never stand in a URI: S3 takes them from the environment of each pro
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -14,7 +13,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pyarrow.fs
 
-from cluster.storage.drafts import beside, flush_directory
+from cluster.storage.drafts import whole
 from tacl.errors import BadConfig, StorageUnavailable
 
 CONNECT_SECONDS = 5.0
@@ -49,8 +48,9 @@ class Storage:
         place = f"{self.root}/{name}"
         with self.reaching():
             if self.is_local:
-                return _write_local(Path(place), data)
-            with self.filesystem.open_output_stream(place) as stream:
+                Path(place).parent.mkdir(parents=True, exist_ok=True)
+            to = whole(Path(place)) if self.is_local else self.filesystem.open_output_stream(place)
+            with to as stream:
                 stream.write(data)
 
     def remove(self, name: str) -> None:
@@ -73,16 +73,6 @@ class Storage:
                 "Look whether the bucket exists, whether the credentials of this machine "
                 "(AWS_ACCESS_KEY_ID ..., ~/.aws) may use it, and whether it can be reached."
             ) from error
-
-
-def _write_local(path: Path, data: bytes) -> None:
-    """What comes after it may rely on it, whatever the power does."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with beside(path) as draft, draft.open("wb") as stream:
-        stream.write(data)
-        stream.flush()
-        os.fsync(stream.fileno())
-    flush_directory(path.parent)
 
 
 def absolute_uri(text: str) -> str:

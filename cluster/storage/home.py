@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 from pydantic import ValidationError
 
 from cluster.domain.base import Base, BlobRef, Message
-from cluster.storage.drafts import beside
+from cluster.storage.drafts import whole
 from tacl.errors import BadConfig, ClusterNotRunning, HomeInUse, StorageUnavailable
 
 if TYPE_CHECKING:  # they bring pyarrow, which most commands do not need
@@ -278,15 +278,13 @@ def published(storage: str) -> Settings | None:
 
 def write(path: Path, message: Message) -> None:
     """The whole file or the old one, whatever dies."""
-    with beside(path) as draft, draft.open("w") as stream:
-        stream.write(message.model_dump_json(indent=2) + "\n")
-        stream.flush()
-        os.fsync(stream.fileno())
+    with whole(path) as stream:
+        stream.write(f"{message.model_dump_json(indent=2)}\n".encode())
 
 
 def _read(path: Path, kind: type[M]) -> M | None:
     try:
-        text = path.read_text()
+        text = path.read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
         return None
     return _parsed(text, kind, str(path))

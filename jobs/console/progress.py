@@ -158,17 +158,20 @@ def lines(console: Console) -> Watch:
     """A line when a state or phase changes, and with every tenth of the steps; none for what had
     ended."""
     seen: dict[str, tuple[str, tuple[str, Phase | None, int] | None]] = {}
+    tasks = set[str]()
 
     def watch(status: ClusterStatus) -> None:
         now = _by_run(status)
+        tasks.update(task.run_id for task in status.tasks)
         for run_id, one in now.items():
             mark = (one.state, one.phase, 10 * (one.step or 0) // one.steps if one.steps else 0)
             _, before = seen.get(run_id, ("", None if one.is_owed else mark))
             if before != mark:
                 console.print(f"{one.label}: {described(one)}", markup=False, soft_wrap=True)
             seen[run_id] = (one.label, mark)
-        for run_id in seen.keys() - now.keys():  # done work is no longer listed
-            console.print(f"{seen.pop(run_id)[0]}: done", markup=False, soft_wrap=True)
+        for run_id in seen.keys() - now.keys():  # done work is listed no more, tasks always are
+            ended = "gone" if run_id in tasks else "done"
+            console.print(f"{seen.pop(run_id)[0]}: {ended}", markup=False, soft_wrap=True)
 
     return watch
 
@@ -176,8 +179,10 @@ def lines(console: Console) -> Watch:
 def _bars(progress: Progress, keep: bool = True) -> Watch:
     """A bar for everything that was seen running; without `keep`, for what runs now."""
     bars: dict[str, Any] = {}
+    tasks = set[str]()
 
     def watch(status: ClusterStatus) -> None:
+        tasks.update(task.run_id for task in status.tasks)
         now = {run_id: one for run_id, one in _by_run(status).items() if keep or one.is_owed}
         for run_id, one in now.items():
             if run_id not in bars and one.is_owed:
@@ -187,8 +192,9 @@ def _bars(progress: Progress, keep: bool = True) -> Watch:
                 done = one.step or 0 if one.is_owed else total
                 note = described(one, counted=True)
                 progress.update(bars[run_id], completed=done, total=total, note=note)
-        for run_id in bars.keys() - now.keys():  # done work is no longer listed
-            progress.update(bars.pop(run_id), completed=1, total=1, note="done", visible=keep)
+        for run_id in bars.keys() - now.keys():  # done work is listed no more, tasks always are
+            ended = "gone" if run_id in tasks else "done"
+            progress.update(bars.pop(run_id), completed=1, total=1, note=ended, visible=keep)
 
     return watch
 

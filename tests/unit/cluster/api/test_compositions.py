@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -242,6 +243,8 @@ def test_errors_are_those_of_the_server(eve: Client, data: Path, service: Local)
         eve.compose("eve", ["news"], method="atlas", fit=data, shots=2, input_column="said")
     with pytest.raises(BadConfig, match="over HTTP a name is not empty"):
         eve.compose("eve", ["news"], method="atlas", adapt=data, classes=["a,b", "c"])
+    with pytest.raises(BadConfig, match="--shots"):
+        eve.compose("eve", ["news"], method="atlas", adapt=data, shots=4)
     with pytest.raises(BadRecipe):
         eve.compose("eve", ["-news"], method="atlas")
     with pytest.raises(UnknownRun):
@@ -324,12 +327,15 @@ def test_to_ask_again_is_to_look_at_what_is_asked_now(
     people: dict[str, Person], service: Local
 ) -> None:
     """A new champion is another question; and who has no model may ask what terms would give."""
+    for _ in range(9):  # upkeep
+        service.coordinator.tick()
     bob, place = people["bob"], "compositions/bob/evaluation?term=%2Bnews"
     found = [bob.post(place) for _ in range(2)]
     assert {one.status_code for one in found} == {202}
     assert len({one.json()["run_id"] for one in found}) == 1
+    before = service.coordinator.aliases(RequestContext(), "news").aliases
     service.coordinator.refresh(RequestContext(request_id="refresh"), "news")
-    while service.coordinator.aliases(RequestContext(), "news").aliases["champion"] == 1:
+    while service.coordinator.aliases(RequestContext(), "news").aliases == before:
         service.coordinator.tick()
     assert bob.post(place).json()["run_id"] != found[0].json()["run_id"]
 
@@ -347,3 +353,40 @@ def test_a_client_that_waits_is_told_that_an_evaluation_failed(service: Local, w
     with pytest.raises(RunFailed, match="the test rows are harmed"):
         eve.evaluation(run_id)
     assert eve.evaluate("eve").absolute == 0.88
+
+
+def test_to_look_at_an_evaluation_of_terms_asks_for_no_history(
+    people: dict[str, Person], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, ask = Counter[str](), Local.ask
+
+    async def counted(self: Local, method: Any, *arguments: Any, **named: Any) -> Any:
+        asked[method.__name__] += 1
+        return await ask(self, method, *arguments, **named)
+
+    monkeypatch.setattr(Local, "ask", counted)
+    look = "compositions/bob/evaluation?term=%2Bnews&term=%2Btrec"
+    first = people["bob"].post(look).json()["run_id"]
+    assert asked["status"] == 1
+    assert asked["aliases"] == 0
+    assert people["bob"].post(f"{look}%40champion").json()["run_id"] != first
+    assert asked["aliases"] == 0
+
+
+def test_classes_that_look_like_paths_stay(people: dict[str, Person]) -> None:
+    eve, given = people["eve"], {"terms": ["news", "trec"], "classes": "/m/01,/m/02"}
+    first = send(eve, "adapt", **given).json()
+    found = poll(eve, first["run_id"]).json()
+    assert found["model"]["target"]["classes"] == ["/m/01", "/m/02"]
+    assert send(eve, "adapt", **given).json()["model"] == found["model"]
+
+
+def test_a_cancel_is_answered_the_same_again(people: dict[str, Person]) -> None:
+    """Though its task has left."""
+    ann = people["ann"]
+    ann.submit("other")
+    first = ann.post("tasks/other/cancel", {}, headers=KEY)
+    again = ann.post("tasks/other/cancel", {}, headers=KEY)
+    assert first.json()["left"] is True
+    assert (again.status_code, again.json()) == (200, first.json())
+    assert ann.post("tasks/other/cancel", {}).status_code == 404

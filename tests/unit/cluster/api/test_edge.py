@@ -296,12 +296,17 @@ def test_an_hour_has_so_many_recipes_for_each_user(app) -> None:
         assert {one.status_code for one in every} == {200}
 
 
-def test_an_hour_passes() -> None:
-    hourly = Hourly(10)
-    assert hourly.use("ann", 10, now=0.0) == 0
-    assert hourly.use("ann", 1, now=100.0) == HOUR - 100
-    assert hourly.use("bob", 10, now=100.0) == 0
-    assert hourly.use("ann", 10, now=HOUR) == 0
+def test_an_hour_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    hourly, now = Hourly(10), [0.0]
+    monkeypatch.setattr("cluster.api.shares.time.monotonic", lambda: now[0])
+    hourly.require("ann", 10, "bytes")
+    now[0] = 100.0
+    with pytest.raises(TooMany, match="10 bytes an hour") as refused:
+        hourly.require("ann", 1, "bytes")
+    assert refused.value.seconds == HOUR - 100
+    hourly.require("bob", 10, "bytes")
+    now[0] = HOUR
+    hourly.require("ann", 10, "bytes")
 
 
 def test_places_are_each_ones_and_everybodys() -> None:

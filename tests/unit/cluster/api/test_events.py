@@ -17,7 +17,7 @@ from cluster.domain.api import CoordinatorAPI
 from cluster.domain.base import PAGE, RequestContext
 from cluster.domain.status import Phase
 from tacl.errors import ClusterNotRunning, NotAuthenticated
-from tests.support.api_scene import Local
+from tests.support.api_scene import Local, headers, scene
 from tests.support.fakes import submission
 from tests.support.instant import Instant
 
@@ -198,3 +198,25 @@ def test_pages_left_open_ask_nothing_of_their_own(
 
     asyncio.run(listen())
     assert sorted(asked) == ["status"] * 3 + ["version"]
+
+
+def test_who_listens_and_sends_a_body_is_let_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its answer has begun: nobody counts what comes then."""
+    app, _ = scene(tmp_path / "home", eve="user")
+    monkeypatch.setattr(events, "PERIOD", 0.01)
+    read = 0
+
+    async def receive() -> dict[str, Any]:
+        nonlocal read
+        read += 1
+        await asyncio.sleep(0)
+        return {"type": "http.request", "body": b"x" * 1000, "more_body": True}
+
+    async def send(message: dict[str, Any]) -> None: ...
+
+    sent = [(name.encode(), value.encode()) for name, value in headers("eve").items()]
+    scope = {"type": "http", "method": "GET", "path": "/v1/events", "query_string": b""}
+    asyncio.run(asyncio.wait_for(app(scope | {"headers": sent}, receive, send), 10))
+    assert read <= 2

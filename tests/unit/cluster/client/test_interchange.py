@@ -8,7 +8,7 @@ import io
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 import torch
@@ -22,7 +22,7 @@ from cluster.learner.artifacts import Materials
 from cluster.storage.home import Home
 from tacl.backbone import load_backbone
 from tacl.compose.materialized import materialized, materialized_features
-from tacl.errors import BadCheckpoint, BadConfig, BadRecipe, Inexact, NameTaken
+from tacl.errors import BadCheckpoint, BadConfig, BadRecipe, Inexact, NameTaken, UnknownTask
 from tacl.heads.head import prototype_head
 from tacl.vectors.vector import TaskVector
 from tests.support import tiny
@@ -288,6 +288,20 @@ def test_an_export_is_whole_or_not_there(
     with pytest.raises(OSError, match="no space"):
         client.export("alice", tmp_path / "out", "timm", accept=True)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_model_works_on_and_is_exported_when_a_task_of_it_was_removed(
+    client: Client, trees: VectorStatus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(name: str) -> NoReturn:
+        raise UnknownTask(f"the task {name} was removed")
+
+    client.compose("alice", ["+trees"])
+    monkeypatch.setattr(client, "task", gone)
+    client.export("alice", tmp_path / "out", "safetensors", accept=True)
+    card = (tmp_path / "out/README.md").read_text()
+    assert "of a task that was removed" in card
+    assert "ash, birch" in card
 
 
 def test_heads_that_are_fitted_while_a_model_is_measured_are_not_mixed_up(

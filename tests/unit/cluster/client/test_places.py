@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import save_file
 
 from cluster.client.places import Place
+from tacl.errors import BadConfig
 
 
 @pytest.mark.parametrize("umask", [0o022, 0o077])
@@ -27,3 +28,12 @@ def test_who_may_read_the_folder_may_read_its_files(tmp_path: Path, umask: int) 
     assert files == ("README.md", "a.safetensors")
     modes = {(tmp_path / "out" / file).stat().st_mode & 0o777 for file in files}
     assert modes == {0o666 & ~umask}
+
+
+def test_a_folder_that_may_not_be_written_is_refused_before_anything_is_computed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Place.of(tmp_path / "out").require_ready()
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with pytest.raises(BadConfig, match="may not write"):
+        Place.of(tmp_path / "out").require_ready()

@@ -166,3 +166,16 @@ def test_what_was_cancelled_and_comes_again_is_of_who_submits_it(scene: Scene) -
     assert isinstance(work, TrainWork)
     assert (work.submission.owner, scene.coordinator._registry.run(run_id).user) == ("ben", "ben")
     assert scene.coordinator._state.runs[run_id].user == "ben"
+
+
+def test_logs_are_of_the_task_that_has_the_name_now(scene: Scene) -> None:
+    """What went wrong with an earlier one, which was private perhaps, is nobody else's business."""
+    scene.submit("digits")
+    scene.coordinator.tick()
+    scene.fail("train", "digits", cause="ValueError: a secret")
+    scene.coordinator.cancel(asks("stop"), "digits")
+    again(scene, "digits")
+    logs = scene.coordinator.logs(ADMIN, "digits")
+    assert logs[0].kind == "submitted"
+    assert [event.kind for event in logs].count("submitted") == 1
+    assert not [event for event in logs if "secret" in event.text or "erased" in event.text]

@@ -19,10 +19,11 @@ from cluster.coordinator.core import Coordinator
 from cluster.domain.base import RequestContext
 from cluster.domain.compositions import CompositionMethod
 from cluster.runtime import backup as backups
+from cluster.runtime import near
 from cluster.runtime.backup import backup, restore
 from cluster.runtime.doctor import damage
 from cluster.storage.blobs import Blobs
-from cluster.storage.home import Home
+from cluster.storage.home import Home, Running, write
 from tacl.errors import BadConfig, CorruptBlob, DataNotFound, HomeInUse
 from tests.support.budget import budget
 from tests.support.fakes import ADMIN, FakeLauncher, Scene, asks, new_home, task_of
@@ -253,3 +254,16 @@ def test_what_is_refused(tmp_path: Path) -> None:
         restore(kept, Home(tmp_path / "2"), storage, None, quiet)
     with pytest.raises(Exception, match="never started"):
         backup(new_home(tmp_path / "new"), tmp_path / "nothing", quiet)
+
+
+def test_a_head_that_is_not_seen_may_be_on_this_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As from another container, whose processes have other numbers."""
+    home = lived(tmp_path / "home").home
+    write(home.running_file, Running(pid=2**22 + 1, address="127.0.0.1:1", token=None))
+    monkeypatch.setattr(Home, "_locked", lambda self: True)
+    with pytest.raises(HomeInUse, match="another machine"):
+        backup(home, tmp_path / "target", quiet)
+    monkeypatch.setattr(near, "answers", lambda *_: True)
+    assert backup(home, tmp_path / "target", quiet).files > 0

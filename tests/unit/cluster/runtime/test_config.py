@@ -17,7 +17,7 @@ from tests.support.fakes import new_home
 def test_what_was_told_is_read_again(tmp_path: Path) -> None:
     home = Home(tmp_path / "home")
     assert config.read(home) == config.Config()
-    told = config.Config(base='hf:a "quoted" \\ name', generic="/data/ä", cpus=3)
+    told = config.Config(base='hf:a "quoted" \\ name', generic="/data/ä 😀", cpus=3)
     config.write(home, told)
     assert config.read(home) == told
 

@@ -130,3 +130,16 @@ def test_the_number_format_of_passes_is_advised_by_measurement() -> None:
     )
     slow = doctor._speed("0", "3.2", "float32")
     assert slow.endswith("3.20 times that in float32: stay with float32")
+
+
+@pytest.mark.parametrize("damage", [b"{", b"\xff\xfe{"])
+def test_damaged_settings_do_not_end_the_doctor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: bytes
+) -> None:
+    fine = doctor.Check(check="torch", ok=True, found="")
+    monkeypatch.setattr(doctor, "_libraries", lambda: fine)
+    home = new_home(tmp_path / "home")
+    home.settings_file.write_bytes(damage)
+    found = list(checks(home))
+    assert "home" in [one.check for one in found if not one.ok]
+    assert found[-1].check == "cluster"

@@ -140,3 +140,9 @@ def test_a_process_of_that_number_that_is_no_head_is_left_alone(
             assert psutil.pid_exists(stranger.pid) == there
         finally:
             stranger.kill()
+
+
+def test_what_another_head_says_is_no_error_of_this_one(tmp_path: Path) -> None:
+    log = tmp_path / "head.log"
+    log.write_text(f"{launch.FATAL}it is served by another cluster\nstarting the coordinator\n")
+    assert str(launch._death(exit_code(HomeInUse("")), log)) == "it is served by another cluster"

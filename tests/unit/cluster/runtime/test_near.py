@@ -9,7 +9,8 @@ import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, NoReturn, cast
 
 import pytest
 
@@ -114,3 +115,17 @@ def test_who_asks_imports_nothing_heavy(home: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == ["('status', 'me')", "set()"]
+
+
+def test_who_has_no_descriptors_left_waits_with_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And takes no processor meanwhile."""
+    waited, answers = list[float](), iter([OSError(24, "too many"), OSError(24, "too many")])
+
+    class Full:
+        def accept(self) -> NoReturn:
+            raise next(answers, KeyboardInterrupt())
+
+    monkeypatch.setattr(near, "time", SimpleNamespace(sleep=waited.append))
+    with pytest.raises(KeyboardInterrupt):
+        near._accept(cast(socket.socket, Full()), answer)
+    assert waited == [0.1, 0.1]

@@ -61,6 +61,38 @@ def test_what_waits_for_a_gpu_keeps_no_cpus_from_what_needs_none() -> None:
     assert "train b" in world.running
 
 
+def test_cpus_are_kept_on_the_nodes_whose_gpus_are_waited_for() -> None:
+    nodes = (Node(8, 1), Node(8, 1))
+    world = World(*nodes)
+    world.happens(NodesChanged(nodes, nodes))
+    world.submit("first", Options(gpus_per_worker=1))
+    world.submit("late", Options(workers=2, cpus_per_worker=4, gpus_per_worker=1))
+    for number in range(PATIENCE + 1):
+        world.request(f"evaluate {number}", "evaluate")
+        world.happens(Ended(f"evaluate {number}"))
+        world.happens(NodesChanged(nodes, (Node(7, 0), Node(8, 1))))
+    for number in range(7):
+        world.request(f"compose {number}", "compose")
+    passed = sum(run.startswith("compose") for run in world.running)
+    assert passed > 0
+    world.publish("train first")
+    world.happens(NodesChanged(nodes, (Node(8 - passed, 1), Node(8, 1))))
+    assert "train late" in world.running
+
+
+def test_cpus_of_nodes_without_gpus_are_kept_for_nobody_who_waits_for_one() -> None:
+    nodes = (Node(4, 1), Node(8))
+    world = World(*nodes)
+    world.happens(NodesChanged(nodes, nodes))
+    world.submit("first", Options(cpus_per_worker=4, gpus_per_worker=1))
+    world.submit("late", Options(cpus_per_worker=4, gpus_per_worker=1))
+    for number in range(PATIENCE + 3):
+        world.happens(NodesChanged(nodes, (Node(0, 0), Node(8))))
+        world.request(f"evaluate {number}", "evaluate")
+        assert f"evaluate {number}" in world.running
+        world.happens(Ended(f"evaluate {number}"))
+
+
 def test_one_that_is_late_behind_another_late_one_keeps_no_room() -> None:
     world = World(Node(8, 2))
     world.submit("a", Options(gpus_per_worker=1))

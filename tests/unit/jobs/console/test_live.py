@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -242,3 +243,13 @@ def test_a_file_gets_a_line_with_each_phase(tmp_path, capsys) -> None:
 
 def test_durations() -> None:
     assert [duration(s) for s in (40, 180, 9000)] == ["40 s", "3 min", "2.5 h"]
+
+
+def test_a_task_that_left_is_not_done(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    scene = Scene(tmp_path)
+    scene.submit("faces")
+    tell = lines(Console(width=100))
+    tell(scene.status())
+    scene.coordinator.cancel(asks("cancel"), "faces")
+    tell(scene.status())
+    assert capsys.readouterr().out.splitlines()[-1] == "faces: gone"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import math
+
 import pytest
 from rich.console import Console, RenderableType
 
@@ -30,7 +33,7 @@ from cluster.domain.status import (
 from cluster.domain.tasks import Options, VectorRef
 from cluster.domain.users import TokenStatus, Usage
 from cluster.domain.work import ClassReport, Evaluated, TaskAccuracy
-from jobs.console import evaluations, tables
+from jobs.console import documents, evaluations, tables
 from jobs.console import interference as of_vectors
 from jobs.console.progress import PHASES, described
 from tacl.heads.novelty import KEPT
@@ -334,3 +337,9 @@ def test_what_was_fitted_to_a_new_task_names_it_and_no_sum_takes_its_place() -> 
     told = shown(tables.composition_run(made(model, {"fitted": shares})))
     assert "ann's model d, by atlas, for the new task fitted" in told
     assert "the plain sum is better by 25.0 points on average; give more --shots" in told
+
+
+def test_what_is_not_finite_is_null_in_json(capsys: pytest.CaptureFixture[str]) -> None:
+    documents.print_json({"loss": math.nan, "all": [1.0, -math.inf], "said": "NaN"})
+    told = json.loads(capsys.readouterr().out)
+    assert (told["loss"], told["all"], told["said"]) == (None, [1.0, None], "NaN")
