@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from cluster.api.service import Answered, Question
@@ -26,15 +25,7 @@ from cluster.storage.home import Home
 from cluster.storage.listed import store_tasks
 from cluster.storage.samples import labelled_rows
 from tacl.compose.arithmetic import composed
-from tacl.errors import (
-    BadRecipe,
-    BadSample,
-    BaseMismatch,
-    ClusterNotRunning,
-    ModalityMismatch,
-    UnknownTask,
-)
-from tacl.heads.head import Head
+from tacl.errors import BadRecipe, BadSample, ClusterNotRunning, ModalityMismatch, UnknownTask
 from tests.support import tiny
 
 
@@ -106,26 +97,6 @@ def test_users_of_one_predictor_have_their_own_models(scene) -> None:
     assert (
         predictor.ask(Question(models[0], inputs)).answers == first
     )  # after another model was asked
-
-
-def test_heads_that_do_not_fit_are_the_trouble_of_their_question_alone(
-    scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _, (one, two), predictor = scene
-    inputs, _ = tiny.pictures(2, task=1)
-    questions = [Question(tiny.composition((1.0, ref)), inputs) for ref in (one, two)]
-    fitting, views = [], Head.views
-
-    def seen(self: Head, *rows: Tensor) -> Tensor:
-        fitting.append(self)
-        if self is fitting[0]:
-            raise BaseMismatch("fitted on other inner blocks")
-        return views(self, *rows)
-
-    monkeypatch.setattr(Head, "views", seen)
-    first, second = predictor.answer(questions)
-    assert isinstance(first, BaseMismatch)
-    assert isinstance(second, Answered)
 
 
 def test_questions_of_many_users_are_answered_together(scene) -> None:
