@@ -7,13 +7,14 @@ import time
 from pathlib import Path
 
 import pytest
+from datasets import ClassLabel, Dataset, DatasetDict
 
 from cluster.data.ingest import ingest, ingest_samples
 from cluster.data.written import written
 from cluster.domain.tasks import Reading
 from cluster.storage.blobs import Blobs
 from cluster.storage.samples import labelled_rows
-from tacl.errors import BadColumns, BadConfig, BadSample, DataNotFound
+from tacl.errors import BadColumns, BadConfig, BadSample, DataNotFound, EmptySplit
 
 ROWS = [(f"Sätze, die Nummer {i} haben", "ab"[i % 2]) for i in range(40)]
 HEADER = [("text", "label")]
@@ -227,3 +228,24 @@ def test_a_late_number_among_texts_of_a_large_file_is_refused(tmp_path: Path) ->
         ingest(
             lines_in(path, lines), Blobs(tmp_path / "blobs"), "text", Reading(input_column="text")
         )
+
+
+def split_of(text: str, labels: tuple[object, object]) -> Dataset:
+    rows = range(40)
+    return Dataset.from_dict(
+        {text: [f"{text} {i}" for i in rows], "label": [labels[i % 2] for i in rows]}
+    )
+
+
+def test_splits_of_other_types_are_refused(tmp_path: Path) -> None:
+    blobs = Blobs(tmp_path / "blobs")
+    words = split_of("text", (0, 1)).cast_column("label", ClassLabel(names=["ham", "spam"]))
+    numbers, truths = split_of("text", (0, 1)), split_of("text", (False, True))
+    for train, test in ((words, numbers), (numbers, words), (numbers, truths)):
+        with pytest.raises(EmptySplit, match="split train has no row of class"):
+            ingest(DatasetDict({"train": train, "test": test}), blobs, "text")
+    other = DatasetDict(
+        {"train": split_of("text", ("a", "b")), "test": split_of("sentence", ("a", "b"))}
+    )
+    with pytest.raises(BadColumns, match="split test has no column 'text'"):
+        ingest(other, blobs, "text")
