@@ -84,23 +84,32 @@ def tsv_m(vectors: Sequence[TaskVector], coefficients: Sequence[float]) -> Param
 def _whitened(terms: Sequence[Tensor]) -> Tensor:
     lefts, sizes, rights = [], [], []
     for term in terms:
-        u_OR, s_R, v_RI = torch.linalg.svd(term.flatten(1), full_matrices=False)
+        u_OR, s_R, v_RI = _triples(term.flatten(1))
         rank = max(1, len(s_R) // len(terms))
         lefts.append(u_OR[:, :rank])
         sizes.append(s_R[:rank])
         rights.append(v_RI[:rank])
-    left_OK, right_KI = _orthogonal(torch.cat(lefts, 1)), _orthogonal(torch.cat(rights))
+    left_OK, right_KI = _orthogonal(torch.cat(lefts, dim=1)), _orthogonal(torch.cat(rights))
     return (left_OK * torch.cat(sizes) @ right_KI).view_as(terms[0])
+
+
+def _triples(matrix_OI: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """U, sizes and V' of a matrix. Where a size is zero both directions are too: an arbitrary one
+    would be in the way of real ones, as where a vector lacks a block or has low rank."""
+    u_OR, s_R, v_RI = torch.linalg.svd(matrix_OI, full_matrices=False)
+    real_R = s_R > s_R[0] * torch.finfo(s_R.dtype).eps * max(matrix_OI.shape)
+    return u_OR * real_R, s_R * real_R, v_RI * real_R.unsqueeze(1)
 
 
 def _orthogonal(matrix: Tensor) -> Tensor:
     """The closest with orthonormal rows or columns (Procrustes): U V' of its decomposition."""
-    u, _, v = torch.linalg.svd(matrix, full_matrices=False)
+    u, _, v = _triples(matrix)
     return u @ v
 
 
 def iso_c(vectors: Sequence[TaskVector], coefficients: Sequence[float]) -> Params:
-    """The sum with all singular values set to their mean (arXiv 2502.04959, equation 6)."""
+    """The sum with all singular values that are not zero set to their mean (arXiv 2502.04959,
+    equation 6)."""
     return {
         name: _isotropic(torch.stack(terms).sum(0)) if is_matrix(terms[0]) else _mean(terms)
         for name, terms in block_terms(vectors, coefficients)
@@ -108,8 +117,9 @@ def iso_c(vectors: Sequence[TaskVector], coefficients: Sequence[float]) -> Param
 
 
 def _isotropic(block: Tensor) -> Tensor:
-    u_OR, s_R, v_RI = torch.linalg.svd(block.flatten(1), full_matrices=False)
-    return (s_R.mean() * u_OR @ v_RI).view_as(block)
+    u_OR, s_R, v_RI = _triples(block.flatten(1))
+    mean = s_R.sum() / (s_R > 0).sum().clamp_min(1)
+    return (mean * u_OR @ v_RI).view_as(block)
 
 
 def _mean(terms: Sequence[Tensor]) -> Tensor:

@@ -102,6 +102,18 @@ def test_iso_c_has_the_sums_directions_and_one_size(name: str) -> None:
     torch.testing.assert_close(matrix(iso_c(VECTORS, SIGNS), name), expected, rtol=1e-3, atol=1e-4)
 
 
+def test_directions_without_size_are_in_nobodys_way() -> None:
+    """Vectors that lack a block, or are zero in it, and adapters of low rank."""
+    random = torch.Generator().manual_seed(0)
+    u, v = torch.eye(24)[:, :2], torch.randn(2, 24, generator=random)
+    v = torch.linalg.svd(v, full_matrices=False)[2]
+    taus: list[Params] = [{"w": u @ v}, {"w": torch.zeros(24, 24)}, {"b": torch.ones(3)}]
+    some = [TaskVector.of_params(f"t{i}", "base", "ordinary", tau) for i, tau in enumerate(taus)]
+    for merge in (tsv_m, iso_c):
+        torch.testing.assert_close(merge(some, [1.0] * 3)["w"], u @ v)
+        assert not merge(some[1:2], [1.0])["w"].any()
+
+
 @pytest.mark.parametrize("merge", [tsv_m, iso_c])
 def test_what_is_no_matrix_is_averaged(merge: Merge) -> None:
     found, total = merge(VECTORS, SIGNS), composed(VECTORS, SIGNS)
