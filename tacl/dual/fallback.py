@@ -80,7 +80,9 @@ def _asks_for_in_place(func: Any, args: tuple, kwargs: dict) -> bool:
     """Whether a function written in Python, such as F.elu, was called with inplace=True."""
     if not inspect.isfunction(func):
         return False
-    return bool(inspect.signature(func).bind(*args, **kwargs).arguments.get("inplace"))
+    # Operators such as x ** y wrap a builtin, which has no signature; their wrapper has.
+    signature = inspect.signature(func, follow_wrapped=False)
+    return bool(signature.bind(*args, **kwargs).arguments.get("inplace"))
 
 
 def _is_smooth(x: Any) -> bool:

@@ -142,6 +142,7 @@ FALLBACKS = [
     case("remainder", X, 0.7),
     case("div", X, POSITIVE, rounding_mode="floor"),
     case("torch.pow", POSITIVE, X),
+    case("Tensor.__pow__", POSITIVE, T((1,))),  # as in a pooling by generalised means
     case("torch.clamp", X, T((2, 1), -0.5, 0.0)),
     case("torch.where", condition=FLAGS, input=X, other=X),
     case("torch.bmm", T((2, 3, 4)), mat2=T((2, 4, 5))),
