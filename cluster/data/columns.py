@@ -233,16 +233,20 @@ def known_classes(splits: Splits, column: str, named: Sequence[str] | None) -> s
 
 
 def numbered(
-    splits: Splits, column: str, names: dict[str, list[str]], named: Sequence[str] | None = None
+    splits: Splits,
+    column: str,
+    names: dict[str, list[str]],
+    named: Sequence[str] | None,
+    fewest: int,
 ) -> Classes:
-    """Classes and their numbers, of rows that all have one.
+    """Classes and their numbers, of rows that all have one; `fewest` rows are a task.
 
     Strings are sorted. A class without a row is left out. Raises TooFewClasses, BadColumns,
     EmptySplit.
     """
     present = {name for values in names.values() for name in values}
     classes = _ordered(splits, column, present, named)
-    _check_classes(classes, names, column)
+    _check_classes(classes, names, column, fewest)
     number = {name: i for i, name in enumerate(classes)}
     labels = {
         split: np.array([number[name] for name in values], dtype=np.int64)
@@ -302,14 +306,16 @@ def _ordered(
     return tuple(name for name in (*order, *sorted(present - {*order})) if name in present)
 
 
-def _check_classes(classes: tuple[str, ...], names: dict[str, list[str]], column: str) -> None:
+def _check_classes(
+    classes: tuple[str, ...], names: dict[str, list[str]], column: str, fewest: int
+) -> None:
     train = next(iter(names))
     if len(classes) < 2:
         raise errors.TooFewClasses(
             f"column {column!r} has one class only: {listed(classes)}; a task needs two"
         )
     rows = sum(len(values) for values in names.values())
-    if len(classes) > rows / 2 and rows >= FEWEST:  # of fewer, shots of a task, nothing is known
+    if len(classes) > rows / 2 and rows >= fewest > 1:  # shots may be one row of each class
         raise BadColumns(
             f"column {column!r} has {len(classes)} different values in {rows} rows: these are no "
             f"classes. Name another: {LABEL_COLUMN}"

@@ -106,7 +106,7 @@ def labelled(
         if not skip_bad:
             require_good(inputs.values(), BadSample, advice)
         good, raws, wrong = _good(names, inputs)
-        task = numbered(splits, label, good, classes)
+        task = numbered(splits, label, good, classes, fewest)
     notes = [*source.notes, *(f"left out, no labels: split {name}" for name in left_out)]
     notes += [f"left out, not needed: split {name}" for name in unused]
     notes += [f"left out: {listed(wrong)}"] * bool(wrong)

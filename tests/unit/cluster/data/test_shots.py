@@ -50,6 +50,11 @@ def test_nothing_is_held_out_where_nothing_is_left(tmp_path: Path, blobs: Blobs)
     assert (found.shots.rows, found.held_out) == (8, None)
 
 
+def test_one_row_of_each_of_many_classes_is_enough(tmp_path: Path, blobs: Blobs) -> None:
+    found = ingest_shots(csv(tmp_path / "d.csv", 9, labels="abcdefghi"), blobs, "text", 1)
+    assert (found.classes, found.shots.rows, found.held_out) == (tuple("abcdefghi"), 9, None)
+
+
 def test_bad_shots_are_refused_and_nothing_is_stored(tmp_path: Path, blobs: Blobs) -> None:
     data = csv(tmp_path / "d.csv", 9)
     with pytest.raises(EmptySplit, match="class b has 4 training rows, and 5 .* fewer shots"):
