@@ -90,7 +90,7 @@ def _config(folder: Path) -> dict[str, Any]:
     try:
         config = json.loads((folder / CONFIG).read_text())
         return dict(config)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise BadCheckpoint(f"{folder / CONFIG} is no adapter's configuration: {error}") from error
 
 

@@ -60,7 +60,7 @@ def _sharded(index: Path) -> Params:
     try:
         names = json.loads(index.read_text())["weight_map"].values()
         inside = {name for name in names if Path(name).name == name}
-    except (ValueError, KeyError, AttributeError, TypeError) as error:
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
         raise BadCheckpoint(f"{index} is no index of weights: {error!r}") from error
     if len(inside) != len(set(names)):
         raise BadCheckpoint(f"{index} names files of other directories")

@@ -152,6 +152,12 @@ def edit(folder: Path, **changes: Any) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
 
+def test_a_configuration_that_is_nested_beyond_all_measure(bert: Backbone, tmp_path: Path) -> None:
+    (tmp_path / CONFIG).write_text("[" * 100_000)
+    with pytest.raises(BadCheckpoint, match="no adapter's configuration"):
+        vector_of_adapter("x", bert, tmp_path)
+
+
 Tensors = dict[str, torch.Tensor]
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "another type": ({"peft_type": "IA3"}, "type IA3"),

@@ -315,6 +315,9 @@ def test_shards_of_one_checkpoint(loaded: Callable[[str], Backbone], tmp_path: P
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
     with pytest.raises(BadCheckpoint, match="other directories"):
         vector_of_checkpoint("x", backbone, tmp_path)
+    (tmp_path / "model.safetensors.index.json").write_text("[" * 100_000)
+    with pytest.raises(BadCheckpoint, match="no index of weights"):
+        vector_of_checkpoint("x", backbone, tmp_path)
     itself = dict.fromkeys(places, "model.safetensors.index.json")
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": itself}))
     with pytest.raises(BadCheckpoint, match="no whole safetensors"):
