@@ -181,6 +181,11 @@ def _blocks(
     if "lora_B.bias" in layer.parts:
         value = _scale(layer, config) * layer.part("lora_B.bias").float()
         bias = name.removesuffix("weight") + "bias"
+        if bias not in backbone.encoder.state_dict():
+            raise BadCheckpoint(
+                f"the adapter has a bias (lora_bias) for {layer.name}, and the base has none "
+                "there; give an adapter of this base"
+            )
         require_like(bias, value, backbone.encoder.get_parameter(bias))
         blocks[bias] = Dense(value)
     return blocks

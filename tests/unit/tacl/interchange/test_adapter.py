@@ -158,6 +158,23 @@ def test_a_configuration_that_is_nested_beyond_all_measure(bert: Backbone, tmp_p
         vector_of_adapter("x", bert, tmp_path)
 
 
+def test_a_bias_where_the_base_has_none(tmp_path: Path) -> None:
+    import timm
+
+    library = timm.create_model("test_efficientnet", num_classes=0)
+    weights = tmp_path / "theta0.safetensors"
+    save_file(library.state_dict(), weights)
+    backbone = load_backbone(f"timm:test_efficientnet@{weights}?size=32")
+    wrapped = peft.get_peft_model(library, peft.LoraConfig(r=2, target_modules=["conv_stem"]))
+    wrapped.save_pretrained(str(tmp_path))
+    path = tmp_path / WEIGHTS[0]
+    of_b = "base_model.model.conv_stem.lora_B"
+    tensors = load_file(path)
+    save_file({**tensors, f"{of_b}.bias": torch.ones(len(tensors[f"{of_b}.weight"]))}, path)
+    with pytest.raises(BadCheckpoint, match="bias .* for conv_stem, and the base has none"):
+        vector_of_adapter("x", backbone, tmp_path)
+
+
 Tensors = dict[str, torch.Tensor]
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "another type": ({"peft_type": "IA3"}, "type IA3"),
