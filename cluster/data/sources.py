@@ -68,7 +68,16 @@ def _in_one_block(lines: BytesIO, read_options: arrow_json.ReadOptions) -> pa.Ta
     return arrow_json.read_json(lines, read_options=options)
 
 
+@dataclass
+class _OfWholeFiles(json_lines.JsonConfig):
+    """What a column holds is told by all of a file, not by its first 10 MB; a later part of several
+    types would be read as JSON in quotes. Of a hub too, whose reader takes no such option."""
+
+    chunksize: int = -1
+
+
 json_lines.paj = SimpleNamespace(read_json=_in_one_block, ReadOptions=arrow_json.ReadOptions)
+json_lines.Json.BUILDER_CONFIG_CLASS = _OfWholeFiles
 
 BESIDE = 1000  # files in whose names a misspelt one is looked for
 HUB_SECONDS = 10.0  # how long a hub may take to say that it knows a data set
@@ -184,7 +193,7 @@ def _load(data: str, cache: str, how: Written | None) -> Splits:
         name, _, configuration = data.partition(":")
         _ask_hub(name)
         return _converted(data, lambda: load_dataset(name, configuration or None))
-    given: dict[str, Any] = {"cache_dir": cache} | (how.options() if how else _of_json(path))
+    given: dict[str, Any] = {"cache_dir": cache} | (how.options() if how else {})
     for file in path.rglob("*.parquet") if path.is_dir() else [path]:
         _told(data, partial(require_bearable, file))
     if path.is_dir():
@@ -198,16 +207,6 @@ def _load(data: str, cache: str, how: Written | None) -> Splits:
         path = link
     folder, file = str(path.parent), glob.escape(str(path))  # it takes a name for a pattern
     return _converted(data, lambda: load_dataset(folder, data_files=file, **given))
-
-
-def _of_json(path: Path) -> dict[str, Any]:
-    """For the JSON reader of `datasets`: what a column holds is told by all of a file, not by its
-    first 10 MB; a later part of several types would be read as JSON in quotes."""
-    files = [file for file in (path.rglob("*.*") if path.is_dir() else [path]) if file.is_file()]
-    files = [file for file in files if file.suffix.lower() != ".md"]
-    if not files or any(file.suffix.lower() not in (".json", ".jsonl") for file in files):
-        return {}
-    return {"chunksize": max(file.stat().st_size for file in files) + 1}
 
 
 def _converted(data: str, load: Callable[[], object]) -> Splits:

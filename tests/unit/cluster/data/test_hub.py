@@ -10,8 +10,9 @@ from datasets import Dataset, load_dataset
 
 from cluster.data import sources
 from cluster.data.ingest import ingest, ingest_shots
+from cluster.domain.tasks import Reading
 from cluster.storage.blobs import Blobs
-from tacl.errors import DataNotFound, LabelOutOfRange
+from tacl.errors import BadSample, DataNotFound, LabelOutOfRange
 from tests.support.data_files import csv, hub_splits, rows, stored
 
 
@@ -88,6 +89,19 @@ def test_configurations_that_were_downloaded_before_are_listed() -> None:
     found = "There are multiple 'a/b' configurations in the cache: few, many\nPlease specify which"
     with pytest.raises(DataNotFound, match="a/b names none .*: few, many. .* ID:CONFIGURATION"):
         raise sources._unreadable("a/b", ValueError(found))
+
+
+def test_what_a_column_of_a_hub_holds_is_told_by_all_of_a_file(
+    hub: str, tmp_path: Path, blobs: Blobs
+) -> None:
+    rows = [{"text": f"{i} {'w ' * 500}", "label": "ab"[i % 2], "n": i} for i in range(12_000)]
+    rows[-5]["text"] = 7
+    for folder in ("few", "many"):  # one format of all is found
+        (tmp_path / "hub" / folder / "train.csv").unlink()
+        file = tmp_path / "hub" / folder / "train.jsonl"
+        file.write_text("\n".join(map(json.dumps, rows)))
+    with pytest.raises(BadSample, match="row 11995 .*found int '7'"):
+        ingest(f"{hub}:many.v2", blobs, "text", Reading(input_column="text"))
 
 
 def test_the_hub_is_asked_for_the_id_without_its_configuration(
