@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tacl.backbone import hub
 from tacl.backbone.core import Backbone, present_blocks
-from tacl.backbone.inputs import INTERPOLATIONS, Images
+from tacl.backbone.inputs import Images, interpolation
 from tacl.backbone.spec import BaseSpec, is_path
 
 TEMPLATES = ("a photo of a {}.",)
@@ -135,10 +135,9 @@ def _backbone(spec: BaseSpec, model: Any, tokenizer: Any) -> Backbone:
         if size[0] != size[1]:
             raise spec.unusable(f"images of {size} pixels; only square ones are supported")
         size = size[0]
-    resize, how = settings.get("resize_mode", "shortest"), settings.get("interpolation", "bicubic")
-    how = "bicubic" if how == "random" else how  # which is drawn in training alone
-    if resize not in RESIZES or how not in INTERPOLATIONS:
-        raise spec.unusable(f"images are resized as {resize}, {how}: that is not supported")
+    resize, how = settings.get("resize_mode", "shortest"), interpolation(spec, settings)
+    if resize not in RESIZES:
+        raise spec.unusable(f"images are resized as {resize}: that is not supported")
     look = tuple(settings["mean"]), tuple(settings["std"])
     inputs = Images(size, *look, squash=resize == "squash", interpolation=how)
     scale = model.logit_scale.exp().item()

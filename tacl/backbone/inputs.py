@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -19,6 +19,7 @@ from PIL import Image
 from torch import Tensor
 
 from tacl.backbone.padding import Batch
+from tacl.backbone.spec import BaseSpec
 from tacl.errors import BadSample, ModalityMismatch
 
 Item = Tensor
@@ -28,6 +29,15 @@ INTERPOLATIONS = {
     "bicubic": Image.Resampling.BICUBIC,
     "bilinear": Image.Resampling.BILINEAR,
 }
+
+
+def interpolation(spec: BaseSpec, settings: Mapping[str, Any]) -> str:
+    """Of INTERPOLATIONS the one by which a library resizes what it does not train on. BadBase."""
+    how = settings.get("interpolation") or "bicubic"
+    how = "bicubic" if how == "random" else how  # which is drawn in training alone
+    if how not in INTERPOLATIONS:
+        raise spec.unusable(f"images are resized as {how}: that is not supported")
+    return how
 
 
 class Inputs(Protocol):

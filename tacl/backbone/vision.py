@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tacl.backbone import hub
 from tacl.backbone.core import Backbone
-from tacl.backbone.inputs import INTERPOLATIONS, Images
+from tacl.backbone.inputs import Images, interpolation
 from tacl.backbone.spec import BaseSpec
 
 LOGIT_SCALE = 16.0
@@ -28,11 +28,8 @@ def load(spec: BaseSpec) -> Backbone:
     model = _with_file(spec, Path(spec.weights).expanduser()) if spec.weights else _with_hub(spec)
     config = model.pretrained_cfg
     size = _sized(spec, model, config["input_size"][-1])
-    how = config.get("interpolation", "bicubic")
-    how = "bicubic" if how == "random" else how  # which is drawn in training alone
-    if how not in INTERPOLATIONS:
-        raise spec.unusable(f"images are resized as {how}: that is not supported")
-    inputs = Images(size, tuple(config["mean"]), tuple(config["std"]), interpolation=how)
+    look = tuple(config["mean"]), tuple(config["std"])
+    inputs = Images(size, *look, interpolation=interpolation(spec, config))
     return Backbone(spec, model, inputs, TRAINABLE, LOGIT_SCALE)
 
 

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from cluster.data.budget import PICTURE_ASPECT
-from tacl.backbone.inputs import MAX_ASPECT, Images
-from tacl.errors import BadSample, ModalityMismatch
+from tacl.backbone.inputs import MAX_ASPECT, Images, interpolation
+from tacl.backbone.spec import BaseSpec
+from tacl.errors import BadBase, BadSample, ModalityMismatch
 from tests.support import bases
 
 
@@ -66,6 +67,15 @@ def test_squashed_they_are_the_reference(width: int, height: int) -> None:
     reference = v2.Compose([resize, v2.PILToTensor()])(Image.open(io.BytesIO(raw)).convert("RGB"))
     inputs = Images(16, (0.0,) * 3, (1.0,) * 3, squash=True, interpolation="bilinear")
     assert torch.equal(inputs.prepare(raw), reference)
+
+
+def test_pictures_are_resized_as_libraries_do_where_they_do_not_train() -> None:
+    spec = BaseSpec("timm", "x")
+    said = (None, "random", "bicubic", "bilinear")
+    found = [interpolation(spec, {"interpolation": how}) for how in said]
+    assert found == ["bicubic", "bicubic", "bicubic", "bilinear"]
+    with pytest.raises(BadBase, match="resized as lanczos"):
+        interpolation(spec, {"interpolation": "lanczos"})
 
 
 def test_a_digest_says_how_they_are_resized_where_that_is_unusual() -> None:
