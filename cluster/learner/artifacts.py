@@ -148,10 +148,13 @@ class Materials(Passes):
                 "Restore them, or start another home"
             )
 
-    def labelled(self, data: BlobRef, most: int | None = None) -> Labelled:
-        """All rows, or at most so many by seed."""
+    def labelled(
+        self, data: BlobRef, most: int | None = None, each_class: bool = False
+    ) -> Labelled:
+        """All rows, or at most so many by seed; `each_class`: as far as they go, one of each."""
         raws, labels = samples.labelled_rows(self.blobs, data)
-        rows = sample_rows(range(len(raws)), most or len(raws), 0)
+        of = labels if each_class else None
+        rows = sample_rows(range(len(raws)), most or len(raws), 0, of)
         return Labelled(self.prepared([raws[row] for row in rows]), torch.tensor(labels)[rows])
 
     def cut(self, data: BlobRef) -> int:

@@ -44,10 +44,16 @@ def split_rows(labels: Sequence[int], seed: int, has_test: bool) -> Splits:
     return Splits(*(sorted(part) for part in splits))
 
 
-def sample_rows(rows: Sequence[int], count: int, seed: int) -> list[int]:
-    """`count` of the rows without replacement, ascending; all of them when there are fewer."""
+def sample_rows(
+    rows: Sequence[int], count: int, seed: int, labels: Sequence[int] | None = None
+) -> list[int]:
+    """`count` of the rows without replacement, ascending; all of them when there are fewer. With
+    `labels`, by row, none of a class twice before one of each is there."""
     shuffled = list(rows)
     _shuffle(shuffled, f"sample {seed}")
+    if labels is not None:
+        firsts = {*{labels[row]: row for row in reversed(shuffled)}.values()}
+        shuffled.sort(key=lambda row: row not in firsts)
     return sorted(shuffled[:count])
 
 

@@ -31,7 +31,7 @@ def fitted(found: Ingredients, tau: Params, home: Home, tell: Tell) -> Fitted | 
     rows = HeadRows({}, {}, {}, at_theta0.generic(home.founded().generic))
     for done, task in enumerate(found.work.tasks, 1):
         if train := taught.get(task.name):
-            rows.train[task.name] = _moved(found, tau, train)
+            rows.train[task.name] = _moved(found, tau, train, each_class=True)
             rows.validation[task.name] = _moved(found, tau, task.validation)
             rows.frozen[task.name] = at_theta0.rows(task.name, train, 2 * rows_of_each(len(taught)))
         tell(done, len(found.work.tasks), None)
@@ -39,8 +39,10 @@ def fitted(found: Ingredients, tau: Params, home: Home, tell: Tell) -> Fitted | 
     return learned(found.materials, [latest[task] for task in taught], rows, started)
 
 
-def _moved(found: Ingredients, tau: Params, part: BlobRef) -> Pair:
-    data, materials = found.materials.labelled(part, MOST_ROWS), found.materials
+def _moved(found: Ingredients, tau: Params, part: BlobRef, each_class: bool = False) -> Pair:
+    """`each_class`: what teaches; a column without a row of its own would only be pushed down."""
+    materials = found.materials
+    data = materials.labelled(part, MOST_ROWS, each_class)
     moved_ND = materials.tangents(data.items, {"model": tau}).linearized({"model": 1.0})
     plain = LabelledFeatures(materials.plain(data.items), data.labels)
     return plain, LabelledFeatures(moved_ND, data.labels)

@@ -19,8 +19,11 @@ from cluster.domain.methods import TARGET, model_of
 from cluster.domain.tasks import Submission, VectorRef
 from cluster.domain.work import Composed, ComposeWork, EvaluateWork, TaskData, TaskRows, Trained
 from cluster.learner.artifacts import Materials
+from cluster.learner.composition import heads as composition_heads
+from cluster.learner.composition.inputs import Ingredients
 from cluster.learner.composition.run import compose
 from cluster.learner.evaluation import evaluate
+from cluster.learner.heads import HeadRows
 from cluster.learner.learner import Learner
 from cluster.serving.predictor import Predictor
 from cluster.storage import samples
@@ -292,6 +295,23 @@ def test_heads_are_fitted_under_what_was_made(trees: Trees, method: Method) -> N
     views_ND = head.views(plain_NE, moved.linearized({"model": 1.0}))
     assert accuracy(head.logits(views_ND), data.labels) == model.fitted[0].accuracy
     assert model.digest != model_of(work, found.model_copy(update={"fitted": None})).digest
+
+
+def test_few_of_the_rows_that_teach_heads_have_all_classes(
+    trees: Trees, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(composition_heads, "MOST_ROWS", len(tiny.TREES))
+    home, tasks, _ = trees
+    work = work_of(trees, "ties")
+    rows = zip(work.tasks, tasks, strict=True)
+    taught = tuple(one.model_copy(update={"train": task.train}) for one, task in rows)
+    found = Ingredients(work.model_copy(update={"tasks": taught}), home)
+    seen: list[HeadRows] = []
+    monkeypatch.setattr(composition_heads, "learned", lambda *given: seen.append(given[2]))
+    composition_heads.fitted(found, found.tau(work.terms), home, lambda *_: False)
+    for plain, moved in seen[0].train.values():
+        assert plain.labels_N.unique().tolist() == [0, 1, 2, 3]
+        assert moved.labels_N.tolist() == plain.labels_N.tolist()
 
 
 def test_an_evaluation_is_of_what_was_made(trees: Trees) -> None:

@@ -69,6 +69,18 @@ def test_samples_are_without_replacement(total: int, count: int, seed: int) -> N
     assert sample == sorted(sample) == sample_rows(rows, count, seed)
 
 
+@given(st.lists(st.integers(0, 9), max_size=60), st.integers(0, 60), st.integers(0, 9))
+def test_samples_with_classes_have_one_of_each(labels: list[int], count: int, seed: int) -> None:
+    rows = range(len(labels))
+    sample = sample_rows(rows, count, seed, labels)
+    assert sample == sorted({*sample})
+    assert len(sample) == min(len(rows), count)
+    assert len({labels[row] for row in sample}) == min(len({*labels}), count)
+    plain = sample_rows(rows, count, seed)
+    assert sample == plain or {labels[row] for row in plain} < {*labels}
+    assert {*sample} <= {*sample_rows(rows, count + 1, seed, labels)}
+
+
 def test_samples_differ_by_seed() -> None:
     assert sample_rows(range(100), 10, 0) != sample_rows(range(100), 10, 1)
 
