@@ -123,7 +123,7 @@ def _written(data: str, named: Collection[str]) -> Written | None:
     files = [file for file in files if file.suffix.lower() != ".md"]
     if not files or any(file.suffix.lower() not in (".csv", ".tsv") for file in files):
         return None
-    found = {file.name: written(file, named) for file in files}
+    found = {str(file.relative_to(path or file)): written(file, named) for file in files}
     texts = frozenset[int]().union(*(one.texts for one in found.values()))
     first, *others = (replace(one, lines=(), texts=texts) for one in found.values())
     if any(other != first for other in others):

@@ -121,6 +121,14 @@ def test_files_of_a_folder_are_written_alike(tmp_path: Path) -> None:
         ingest(folder, blobs, "text")
 
 
+def test_files_of_one_name_in_several_folders_are_written_alike(tmp_path: Path) -> None:
+    for folder, rows in (("one", HEADER + ROWS), ("two", ROWS)):
+        (tmp_path / "d" / folder).mkdir(parents=True)
+        (tmp_path / "d" / folder / "data.csv").write_text(text(";", rows))
+    with pytest.raises(BadColumns, match=r"one/data\.csv, two/data\.csv are written in different"):
+        ingest(tmp_path / "d", Blobs(tmp_path / "blobs"), "text")
+
+
 def test_tabs_by_name_and_unlabelled_lines(tmp_path: Path) -> None:
     blobs = Blobs(tmp_path / "blobs")
     (tmp_path / "d.tsv").write_text(text("\t", HEADER + ROWS))
