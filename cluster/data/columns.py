@@ -32,6 +32,8 @@ INPUT_COLUMN = "--input-column NAME (Python and HTTP: input_column; page: Column
 
 FEWEST = 8  # rows of a task, of which some are held out
 
+EXACT = 2**53  # beyond it a float may be another whole number than was written
+
 Labels = NDArray[np.int64]
 
 
@@ -102,7 +104,8 @@ def _require_classes(dataset: Dataset, column: str) -> None:
     found = kind(dataset.features[column])
     why = {
         "list": "holds lists; several classes of a row (multi-label) are not supported: give one",
-        "float": "holds numbers with fractions; regression is not supported: give classes",
+        "float": "holds numbers with fractions, or too large to be exact; regression is not "
+        "supported: give classes, long numbers as texts",
     }.get(found, "holds no classes")
     if found not in ("class", "number", "text"):
         raise BadColumns(f"label column {column!r} {why}. Found {described(dataset)}")
@@ -115,7 +118,7 @@ def with_whole_numbers(dataset: Dataset, named: str | None = None) -> Dataset:
             values = [
                 None if one is None or one != one else one for one in _values(dataset, column)
             ]
-            if all(one is None or float(one).is_integer() for one in values):
+            if all(one is None or (abs(one) <= EXACT and one == int(one)) for one in values):
                 whole = [None if one is None else int(one) for one in values]
                 dataset = dataset.remove_columns([column]).add_column(column, whole)
     return dataset

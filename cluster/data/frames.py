@@ -47,7 +47,7 @@ def one_split(data: Rows | Dataset | DatasetDict) -> Dataset:
             return Dataset.from_dict(dict(data))
         if isinstance(data, Sequence) and not isinstance(data, str | bytes):
             return Dataset.from_dict(_columns(data))
-    except (pa.ArrowException, TypeError, ValueError) as error:
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         text = " ".join(str(error).split())
         raise BadSample(f"the rows make no table of one type a column: {text}") from error
     raise BadConfig(f"the data are of type {type(data).__name__}; give {GIVEN}")

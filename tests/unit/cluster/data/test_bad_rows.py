@@ -139,6 +139,11 @@ def test_numbers_that_a_missing_one_made_floats_are_classes(blobs: Blobs) -> Non
     assert (found.classes, found.skipped) == (("0", "1", "2"), 1)
 
 
+def test_classes_that_are_numbers_beyond_what_floats_hold_are_refused(blobs: Blobs) -> None:
+    data = {"text": [f"t{i}" for i in range(40)], "label": [2.0**63, 2.0**64] * 20}
+    assert "too large to be exact" in said(BadColumns, Dataset.from_dict(data), blobs)
+
+
 def test_too_few_rows_are_said_as_such(blobs: Blobs) -> None:
     for columns in (("text", "label"), ("x", "y")):
         two = Dataset.from_dict(dict(zip(columns, (["one", "two"], ["a", "b"]), strict=True)))

@@ -82,6 +82,7 @@ def test_a_name_that_some_rows_lack_is_not_lost() -> None:
         ([("a", 1), {"text": "b"}], BadColumns, "row 1 is no pair"),
         ([{"text": 1}, {"text": "b"}], BadSample, "no table"),
         ({"text": ["a"], "label": [1, 2]}, BadSample, "no table"),
+        ([("a", 2**64), ("b", 1)], BadSample, "no table"),
         (17, BadConfig, "of type int; give a path"),
         ((row for row in DICTS), BadConfig, "of type generator; give"),
     ],
