@@ -52,7 +52,7 @@ def one_text(classes: Sequence[str]) -> str:
 
 def require_checkpoint(checkpoint: str) -> None:
     """BadCheckpoint for a path that leads nowhere, before torch is imported."""
-    path = Path(checkpoint).expanduser()
+    path = Path(os.path.expanduser(checkpoint))
     if not checkpoint.startswith("hf:") and not os.path.exists(path):
         raise BadCheckpoint(
             f"no checkpoint at {path.absolute()}; give a file or a folder that is there, or of a "
@@ -67,7 +67,7 @@ def uploadable(data: Data, how: dict[str, Any]) -> Generator[Path]:
     if given := [name for name, value in how.items() if value]:
         raise BadConfig(f"{', '.join(given)}: not over HTTP; submit where the home is")
     if isinstance(data, str | Path):
-        path = Path(data).expanduser()
+        path = Path(os.path.expanduser(data))
         if path.is_dir():
             raise DataNotFound(f"{data} is a folder; over HTTP one file is uploaded: give a file")
         if not path.is_file():
@@ -95,7 +95,7 @@ def raw_input(one: str | bytes | Path, modality: Modality) -> str | bytes:
         return checked_text(one, "the question")
     if isinstance(one, bytes):
         return checked_image(one, "the picture")
-    path = Path(one).expanduser()
+    path = Path(os.path.expanduser(one))
     if not path.is_file():
         raise DataNotFound(f"no picture at {path.absolute()}; the base of this home reads pictures")
     return checked_image(path.read_bytes(), str(path))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import secrets
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -29,8 +30,8 @@ class ClusterOperations(Session):
         from cluster.storage.home import Founding, require_founder
 
         self._require_here("init")
-        if generic is not None and Path(generic).expanduser().exists():  # else of a hub
-            generic = str(Path(generic).expanduser().resolve())
+        if generic is not None and Path(os.path.expanduser(generic)).exists():  # else of a hub
+            generic = str(Path(os.path.expanduser(generic)).resolve())
         require_founder(self.home, Founding(base, generic))
         return config.write(self.home, config.Config(base=base, generic=generic, cpus=cpus))
 

@@ -8,6 +8,7 @@ never answered from a cache. No code that comes with a data set is run.
 from __future__ import annotations
 
 import glob
+import os
 import re
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -176,7 +177,7 @@ def _splits(found: DatasetDict) -> Splits:
 
 def located(data: str) -> Path | None:
     """Where the data lie; None when they have the name of a data set on a hub. DataNotFound."""
-    path = Path(data).expanduser()
+    path = Path(os.path.expanduser(data))
     if path.exists():
         return path.resolve()
     found = HUB_ID.fullmatch(data)
@@ -263,7 +264,7 @@ def _foreign(data: str) -> DataNotFound:
 
 def _likely(data: str) -> str:
     """What lies beside it and has nearly its name."""
-    path = Path(data).expanduser()
+    path = Path(os.path.expanduser(data))
     beside = islice(path.parent.iterdir(), BESIDE) if path.parent.is_dir() else ()
     return meant(path.name, [one.name for one in beside])
 

@@ -8,6 +8,7 @@ vector of another home was trained in that model already, and arrives bit for bi
 
 from __future__ import annotations
 
+import os
 import tempfile
 import time
 from collections.abc import Iterator
@@ -79,7 +80,7 @@ def converted(name: str, checkpoint: str, home: Home) -> Iterator[Converted]:
 def _at_hand(checkpoint: str, backbone: Backbone) -> Iterator[tuple[Path, tuple[str, ...]]]:
     """Where its files lie, and what is to be said of where they came from."""
     if not hub.is_repository(checkpoint):
-        yield Path(checkpoint).expanduser(), ()
+        yield Path(os.path.expanduser(checkpoint)), ()
         return
     encoder = sum(value.nbytes for value in backbone.encoder.state_dict().values())
     with hub.fetched(hub.Repository.parse(checkpoint), AROUND * encoder + SMALL) as (folder, from_):

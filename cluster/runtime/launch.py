@@ -154,9 +154,9 @@ def absolute(chosen: Founding) -> Founding:
 def absolute_base(spec: str) -> str:
     """The same encoder from any directory: a path in it made absolute."""
     found = re.fullmatch(r"((?:hf|open_clip):|(?:timm|open_clip):[^@?]*@)([^?]+)(\?.*)?", spec)
-    if not found or not Path(found[2]).expanduser().exists():
+    if not found or not Path(os.path.expanduser(found[2])).exists():
         return spec
-    return f"{found[1]}{Path(found[2]).expanduser().resolve()}{found[3] or ''}"
+    return f"{found[1]}{Path(os.path.expanduser(found[2])).resolve()}{found[3] or ''}"
 
 
 def absolute_data(data: str | Path) -> str:

@@ -151,7 +151,7 @@ def is_named(path: object, values: Sequence[object]) -> bool:
 
 
 def _absolute(path: str | Path) -> Path:
-    return Path(path).expanduser().absolute()
+    return Path(os.path.expanduser(path)).absolute()
 
 
 @contextmanager

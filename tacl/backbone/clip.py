@@ -65,7 +65,7 @@ def _access(spec: BaseSpec) -> AbstractContextManager[str]:
     """Checks names first, because they need no network."""
     import open_clip
 
-    directory, weights = Path(spec.name).expanduser(), spec.weights
+    directory, weights = Path(os.path.expanduser(spec.name)), spec.weights
     if directory.is_dir():
         if not (directory / "open_clip_config.json").is_file():
             raise spec.missing(f"the directory {directory} has no open_clip_config.json")
@@ -81,7 +81,7 @@ def _access(spec: BaseSpec) -> AbstractContextManager[str]:
         raise spec.unusable(f"say which weights, @TAG or @FILE; tags: {', '.join(tags) or '-'}")
     if weights in tags:
         return hub.within_reach()
-    file = Path(weights).expanduser()
+    file = Path(os.path.expanduser(weights))
     if file.is_file() and file.suffix != ".safetensors":
         raise spec.unusable(f"{file.name} is no .safetensors file; others may hold programs")
     if not file.is_file():

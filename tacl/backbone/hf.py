@@ -81,7 +81,7 @@ def whole_model(spec: BaseSpec) -> tuple[Any, Any, str]:
 
 
 def _access(spec: BaseSpec) -> AbstractContextManager[str]:
-    directory = Path(spec.name).expanduser()
+    directory = Path(os.path.expanduser(spec.name))
     if directory.is_dir():
         if not (directory / "config.json").is_file():
             raise spec.missing(f"the directory {directory} has no config.json")

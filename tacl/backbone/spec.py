@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -57,7 +58,7 @@ class BaseSpec:
         return replace(self, name=name, weights=weights)
 
     def _placed(self, name: str, must_exist: bool) -> str:
-        path = Path(name).expanduser()
+        path = Path(os.path.expanduser(name))
         if path.exists():
             return str(path.resolve())
         if must_exist:

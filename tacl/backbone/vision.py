@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ def load(spec: BaseSpec) -> Backbone:
     if not timm.is_model(spec.name):
         near = timm.list_models(f"*{spec.name.split('.')[0][-12:]}*")[:3]
         raise spec.missing(f"timm has no model {spec.name!r}; similar: {near or 'none'}")
-    model = _with_file(spec, Path(spec.weights).expanduser()) if spec.weights else _with_hub(spec)
+    model = _with_file(spec, spec.weights) if spec.weights else _with_hub(spec)
     config = model.pretrained_cfg
     size = _sized(spec, model, config["input_size"][-1])
     look = tuple(config["mean"]), tuple(config["std"])
@@ -33,9 +34,10 @@ def load(spec: BaseSpec) -> Backbone:
     return Backbone(spec, model, inputs, TRAINABLE, LOGIT_SCALE)
 
 
-def _with_file(spec: BaseSpec, path: Path) -> Any:
+def _with_file(spec: BaseSpec, weights: str) -> Any:
     import timm
 
+    path = Path(os.path.expanduser(weights))
     if not path.is_file():
         raise spec.missing(f"there is no file {path.absolute()} with the weights")
     state = _state(spec, path)

@@ -25,6 +25,8 @@ def test_the_name_of_a_file_is_no_text(tmp_path: Path, monkeypatch: pytest.Monke
 def test_a_checkpoint_is_there_or_on_a_hub(tmp_path: Path) -> None:
     with pytest.raises(BadCheckpoint, match="no checkpoint at .*/acme/trec; .* hf:OWNER/NAME"):
         require_checkpoint("acme/trec")
+    with pytest.raises(BadCheckpoint, match="no checkpoint at .*/~nobody-here/trec"):
+        require_checkpoint("~nobody-here/trec")
     for known in (str(tmp_path), "hf:acme/trec"):
         require_checkpoint(known)
 

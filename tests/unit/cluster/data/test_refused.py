@@ -123,6 +123,7 @@ REFUSED = {
         r"did you mean reviews\.csv\?",
     ),
     "no such folder": (lambda p: "../nowhere", "text", {}, DataNotFound, "nowhere"),
+    "no such user": (lambda p: "~nobody-here/d.csv", "text", {}, DataNotFound, "nobody-here/d.csv"),
     "unknown hub id": (lambda p: "someone/something", "text", {}, DataNotFound, "someone"),
     "empty folder": (lambda p: p, "text", {}, DataNotFound, "read"),
     "odd format": (lambda p: folder_of(p, "a.weird", b"x"), "text", {}, DataNotFound, "Parquet"),
