@@ -177,7 +177,9 @@ def _blocks(
     if config.get("use_dora"):
         if transposed or theta0.ndim != 2:
             raise BadCheckpoint(f"DoRA is understood on linear layers, and {name} is none")
-        blocks[name] = Dense(_dora(weight.dense(), theta0.float(), layer.part(PARTS[3]).float()))
+        length_O = layer.part(PARTS[3]).float().flatten()
+        require_like(f"{layer.name}.{PARTS[3]}", length_O, theta0[:, 0])
+        blocks[name] = Dense(_dora(weight.dense(), theta0.float(), length_O))
     if "lora_B.bias" in layer.parts:
         value = _scale(layer, config) * layer.part("lora_B.bias").float()
         bias = name.removesuffix("weight") + "bias"

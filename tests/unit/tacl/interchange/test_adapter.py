@@ -175,6 +175,20 @@ def test_a_bias_where_the_base_has_none(tmp_path: Path) -> None:
         vector_of_adapter("x", backbone, tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [(lambda t: t[:1].contiguous(), r"shape \[1\]"), (lambda t: t / 0, "infinities")],
+)
+def test_lengths_are_of_the_base_and_finite(
+    bert: Backbone, change: Callable[[torch.Tensor], torch.Tensor], message: str, tmp_path: Path
+) -> None:
+    adapted(base_of(bert), tmp_path, use_dora=True)
+    path = tmp_path / WEIGHTS[0]
+    save_file({k: change(v) if "magnitude" in k else v for k, v in load_file(path).items()}, path)
+    with pytest.raises(BadCheckpoint, match=message):
+        vector_of_adapter("x", bert, tmp_path)
+
+
 Tensors = dict[str, torch.Tensor]
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "another type": ({"peft_type": "IA3"}, "type IA3"),
