@@ -146,6 +146,13 @@ class AdapterLayer:
             raise BadCheckpoint(f"the adapter has no {name} of {self.name}, and the rest of it")
         return self.parts[name]
 
+    def matrix(self, name: str) -> Tensor:
+        """Of a convolution its factor as one."""
+        value = self.part(name).float()
+        if value.ndim < 2 or not value.numel():
+            raise BadCheckpoint(f"{name} of {self.name} is {list(value.shape)}, and no matrix")
+        return value.flatten(1)
+
 
 def _layers(tensors: Mapping[str, Tensor]) -> tuple[dict[str, AdapterLayer], dict[str, Tensor]]:
     """The adapted layers, and tensors that were trained as they are."""
@@ -196,9 +203,9 @@ def _blocks(
 def _low_rank(
     layer: AdapterLayer, config: Mapping[str, Any], theta0: Tensor, transposed: bool
 ) -> LowRank:
-    """scale * B A in the shape of the weight; a convolution's factors as matrices."""
-    right_RI = layer.part("lora_A.weight").float().flatten(1)
-    left_OR = _scale(layer, config) * layer.part("lora_B.weight").float().flatten(1)
+    """scale * B A in the shape of the weight."""
+    right_RI = layer.matrix("lora_A.weight")
+    left_OR = _scale(layer, config) * layer.matrix("lora_B.weight")
     shape_OI = (theta0.T if transposed else theta0.flatten(1)).shape
     if left_OR.shape[1] != right_RI.shape[0] or shape_OI != (len(left_OR), right_RI.shape[1]):
         raise BadCheckpoint(

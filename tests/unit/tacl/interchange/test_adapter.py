@@ -220,6 +220,8 @@ Change = Callable[[Tensors], Tensors]
 BROKEN: dict[str, tuple[Change, str]] = {
     "a half": (lambda t: {k: v for k, v in t.items() if k != KEY}, "no lora_A.weight"),
     "another shape": (lambda t: {**t, KEY: t[KEY][:, :5].contiguous()}, r"and the base's weight"),
+    "no matrix": (lambda t: {**t, KEY: t[KEY][0].contiguous()}, "no matrix"),
+    "nothing of a matrix": (lambda t: {**t, KEY: t[KEY][:0].contiguous()}, "no matrix"),
     "another layer": (
         lambda t: {k.replace("layer.1.", "layer.7."): v for k, v in t.items()},
         "unknown to the base .*layer.7",
