@@ -70,7 +70,9 @@ def vector_of_adapter(task: str, backbone: Backbone, folder: Path) -> ImportedVe
             blocks[name] = Dense(change(others[key], theta0[name]))
         else:
             layer = layers[key.removesuffix(".weight")]
-            blocks |= _blocks(layer, config, backbone, name)
+            made = _blocks(layer, config, backbone, name)
+            twice = made.keys() & blocks.keys()  # a bias, which was trained as a whole before
+            blocks |= made | {n: Dense(blocks[n].dense() + made[n].dense()) for n in twice}
     if not blocks:
         raise BadCheckpoint(
             f"the adapter {folder} changes {list(layers)[:3] or 'no layer'}, and nothing of the "

@@ -71,6 +71,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "biases of all": {"bias": "all"},
     "biases of its layers": {"bias": "lora_only"},
     "biases of B": {"lora_bias": True},
+    "biases of all and of B": {"bias": "all", "lora_bias": True},
     "whole layers": {"modules_to_save": ["LayerNorm"]},
     "lengths": {"use_dora": True},
     "one layer": {"layers_to_transform": [1], "layers_pattern": "layer"},
