@@ -113,7 +113,7 @@ def judge_composition(
     worst = max(before, key=lambda name: after[name] - before[name])
     grown = after[worst] - before[worst]
     figures = f"what is wrong falls to {left:.0%}; at worst it grows by {grown:.1%} on {worst}"
-    if left > config.most_left:
+    if not left <= config.most_left:  # nor is a NaN accepted
         return False, f"{figures}: less than {1 - config.most_left:.0%} would be gained"
     if grown > config.most_change:
         return False, f"{figures}: more than {config.most_change:.0%} would be lost there"

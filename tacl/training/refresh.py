@@ -163,7 +163,7 @@ def judge(before: Change, after: Change, config: RefreshConfig) -> tuple[bool, s
     """Accept when held-out interference falls enough to be worth a version."""
     left = after.interference / before.interference if before.interference > 0 else 1.0
     figures = f"interference {left:.0%} of before, own function changed by {after.own:.1%}"
-    if left > config.most_left:
+    if not left <= config.most_left:  # nor is a NaN accepted
         return False, f"{figures}: less than {1 - config.most_left:.0%} would be gained"
     return True, figures
 

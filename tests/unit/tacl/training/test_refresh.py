@@ -304,6 +304,7 @@ def test_nothing_to_gain_is_not_accepted() -> None:
         (0.5, True, "interference 50% of before, own function changed by 4.0%$"),
         (0.95, True, ""),
         (0.97, False, "97% of before.*less than 5% would be gained"),
+        (math.nan, False, "interference nan% of before"),
     ],
 )
 def test_the_judge(left: float, accepted: bool, why: str) -> None:
