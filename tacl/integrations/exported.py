@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from mlflow.pyfunc.model import PythonModel
 from safetensors import safe_open
 from torch import Tensor
 
+BATCH = 64  # rows in a pass: a frame may have more than memory holds at once
 Features = Callable[[Sequence[Any]], Tensor]  # of texts, or of pictures' bytes: [B, D]
 POOLINGS = {  # of tokens [B, L, D] and their mask [B, L, 1], by the names of sentence-transformers
     "pooling_mode_mean_tokens": lambda tokens, mask: (tokens * mask).sum(1) / mask.sum(1),
@@ -46,12 +47,16 @@ class ExportedModel(PythonModel):
 
     @torch.no_grad()
     def predict(self, context, model_input, params=None) -> pd.DataFrame:  # its hints mean checks
-        features = self._features(model_input.iloc[:, 0].tolist())
-        unit = torch.nn.functional.normalize(features, dim=-1)
+        rows = model_input.iloc[:, 0].tolist()
+        starts = range(0, len(rows), BATCH)
+        answers = [one for start in starts for one in self._answers(rows[start : start + BATCH])]
+        return pd.DataFrame(answers, columns=["task", "label", "probability"])
+
+    def _answers(self, rows: Sequence[Any]) -> Iterator[tuple[str, str, float]]:
+        unit = torch.nn.functional.normalize(self._features(rows), dim=-1)
         chances = torch.cat([unit @ weight.T for weight in self._weights], -1).softmax(-1)
-        best = [self._columns[int(column)] for column in chances.argmax(-1)]
-        found = pd.DataFrame(best, columns=["task", "label"])
-        return found.assign(probability=chances.max(-1).values.tolist())
+        for chance, column in zip(*map(Tensor.tolist, chances.max(-1)), strict=True):
+            yield *self._columns[column], chance
 
 
 def _features(folder: Path) -> Features:

@@ -22,8 +22,9 @@ from tacl.models.linearized import linearize
 class TaclClassifier(ClassifierMixin, BaseEstimator):
     """One task's vector and head on a base model; what is fitted adds up with other vectors.
 
-    Rows are numbers [N, ...] for a wrapped module, otherwise texts or the bytes of pictures. The
-    head is of class means. After `fit`: `vector_`, a `tacl.TaskVector`; `head_`; `classes_`.
+    Rows are numbers [N, ...] for a wrapped module, otherwise texts or the bytes of pictures.
+    Numbers become float32, but for those of an integer tensor, as the ids of tokens. The head is
+    of class means. After `fit`: `vector_`, a `tacl.TaskVector`; `head_`; `classes_`.
 
     Args:
         base: from `tacl.load` or `tacl.wrap`.
@@ -88,5 +89,6 @@ class TaclClassifier(ClassifierMixin, BaseEstimator):
 
     def _rows(self, X: Any) -> list[Tensor] | list[Any]:
         if self.base.inputs.modality == "tensor":
-            return list(torch.as_tensor(np.asarray(X), dtype=torch.float32))
+            numbers = X if isinstance(X, Tensor) else torch.as_tensor(np.asarray(X)).float()
+            return list(numbers.float() if numbers.is_floating_point() else numbers)
         return [self.base.prepare(row) for row in X]

@@ -79,6 +79,15 @@ def test_it_answers_as_the_model_does(kind: str, tmp_path: Path) -> None:
         best = max(chances, key=lambda one: chances[one].item())
         assert (answer["task"], answer["label"]) == best
         assert answer["probability"] == pytest.approx(chances[best].item(), abs=2e-3)
+    many = loaded.predict(pd.DataFrame({column: rows * 50}))
+    assert [*many.label] == [*found.label] * 50
+    if kind == "encoder":  # a frame of many rows is passed in parts
+        model = loaded.unwrap_python_model()
+        seen, whole = list[int](), model._features
+        model._features = lambda some: (seen.append(len(some)), whole(some))[1]
+        assert len(loaded.predict(pd.DataFrame({column: rows * 50}))) == sum(seen) == 150
+        assert max(seen) <= 64
+        assert len(model.predict(None, pd.DataFrame({column: []}))) == 0
     code = "".join(path.read_text() for path in Path(told_folder(told)).rglob("*.py"))
     assert "import tacl" not in code  # it is loaded where there is none
     assert not list(Path(told_folder(told)).rglob("*.pkl"))

@@ -86,3 +86,13 @@ def test_it_is_held_off_other_tasks() -> None:
 def test_numbers_are_no_classes() -> None:
     with pytest.raises(ValueError, match="continuous"):
         classifier().fit(X, X[:, 0])
+
+
+def test_a_module_may_read_integers() -> None:
+    torch.manual_seed(0)
+    tokens = torch.randint(0, 9, (60, 5))
+    labels = (tokens == 3).any(-1).numpy()
+    net = torch.nn.Sequential(torch.nn.Embedding(9, 8), torch.nn.Flatten(), torch.nn.Linear(40, 8))
+    fitted = TaclClassifier(tacl.wrap(net), steps=60, learning_rate=1e-2).fit(tokens, labels)
+    assert fitted.score(tokens, labels) > 0.8
+    assert fitted.predict(tokens).dtype == labels.dtype
