@@ -26,6 +26,7 @@ ROWS = {  # of the tables of methods in README.md and docs/explanation/measured.
     "logistic regression on the frozen base": "frozen-logistic",
     "the same, inner blocks of the base beside its features": "frozen-inner-logistic",
     "sum of ordinary vectors": "ordinary",
+    "sum of LoRA adapters": "lora",
     "TIES": "ties",
     "TSV-M": "tsv-m",
     "AdaMerging": "adamerging",
