@@ -22,9 +22,10 @@ endef
 help: ## show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
+# pip is what a venv has last: without the system's ensurepip it has Python alone.
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "TACL needs Python 3.11 or newer; found " + sys.version.split()[0] + ". Name another: make PYTHON=python3.12 ...")'
-	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@test -x $(BIN)/pip || $(PYTHON) -m venv .venv
 	@echo "Installing into .venv (1 to 7 minutes, the first time) ..."
 	@$(call install,.venv,-e '.[dev]' -c constraints.txt)
 	@touch $@
@@ -33,7 +34,7 @@ install: $(READY) ## create .venv and install everything into it
 
 # It takes older psutil, protobuf and pandas than TACL; the test that asks it is skipped without.
 kserve: ## KServe's client in .venv-kserve, for its test
-	@test -x .venv-kserve/bin/python || $(PYTHON) -m venv .venv-kserve
+	@test -x .venv-kserve/bin/pip || $(PYTHON) -m venv .venv-kserve
 	@$(call install,.venv-kserve,kserve==0.21.0)
 
 demo: $(READY) ## the whole story on embedded data: no network, no GPU, 4 to 7 minutes

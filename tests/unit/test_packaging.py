@@ -44,3 +44,18 @@ def test_one_version_of_ruff() -> None:
     (pinned,) = re.findall(r"^ruff==(.+)$", (ROOT / "constraints.txt").read_text(), re.M)
     (hook,) = re.findall(r"rev: v(.+)$", (ROOT / ".pre-commit-config.yaml").read_text(), re.M)
     assert hook == pinned
+
+
+def test_an_environment_that_was_left_half_made_is_made_again(tmp_path: Path) -> None:
+    """As by a system whose Python lacks ensurepip until its package for that is installed."""
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+        shutil.copy(ROOT / name, tmp_path)
+    binaries = tmp_path / ".venv/bin"
+    binaries.mkdir(parents=True)
+    works = tmp_path / "works"
+    works.write_text(f'#!/bin/sh\n[ "$2" != venv ] || touch {binaries}/pip {tmp_path}/made\n')
+    works.chmod(0o700)
+    for name in ("python", "uv"):
+        (binaries / name).symlink_to(works)
+    subprocess.run(["make", "install", f"PYTHON={works}"], cwd=tmp_path, check=True)
+    assert (tmp_path / "made").exists()
