@@ -15,17 +15,26 @@ ROWS = 1000  # written at once
 def copy(source: Database, target: Database) -> None:
     """Every row as it is at one moment. HomeInUse when the target keeps something already."""
     with source._read() as old, target._write() as new:
-        if new.scalar(sa.select(sa.exists().select_from(EVENT))):
-            raise HomeInUse(
-                f"the registry {shown(str(target._engine.url))} keeps a home already; name one "
-                "that is empty"
-            )
+        _require_empty(new)
         for table in METADATA.sorted_tables:
             new.execute(table.delete())  # of an empty registry: which schema it has
             found = old.execute(sa.select(table), execution_options={"yield_per": ROWS})
             for rows in found.mappings().partitions():
                 new.execute(table.insert(), [dict(row) for row in rows])
             _go_on_counting(new, table)
+
+
+def require_empty(target: Database) -> None:
+    """Before what takes long. HomeInUse when it keeps something already."""
+    with target._read() as db:
+        _require_empty(db)
+
+
+def _require_empty(db: sa.Connection) -> None:
+    if db.scalar(sa.select(sa.exists().select_from(EVENT))):
+        raise HomeInUse(
+            f"the registry {shown(str(db.engine.url))} keeps a home already; name one that is empty"
+        )
 
 
 def _go_on_counting(db: sa.Connection, table: sa.Table) -> None:

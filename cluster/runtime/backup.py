@@ -25,7 +25,7 @@ from pydantic import ValidationError
 from cluster.domain.base import Message
 from cluster.domain.operations import BackedUp, Restored
 from cluster.registry import Registry
-from cluster.registry.copying import copy
+from cluster.registry.copying import copy, require_empty
 from cluster.registry.migrating import migrate
 from cluster.runtime import near
 from cluster.runtime.again import head_here
@@ -179,6 +179,7 @@ def _restored(
             closing(Registry(f"sqlite:///{snapshot}")) as kept,
             closing(Registry(settings.registry or home.registry_url)) as registry,
         ):
+            require_empty(registry)
             needed, tasks = _needed(kept, settings), len(kept.tasks())
             for number, digest in enumerate(sorted(needed), 1):
                 count(number, len(needed))

@@ -252,6 +252,11 @@ def test_what_is_refused(tmp_path: Path) -> None:
     restore(kept, Home(tmp_path / "1"), storage, None, quiet)
     with pytest.raises(HomeInUse, match="storage of a home"):
         restore(kept, Home(tmp_path / "2"), storage, None, quiet)
+    copied = list[tuple[int, ...]]()
+    count = lambda *files: copied.append(files)  # noqa: E731
+    with pytest.raises(HomeInUse, match="keeps a home"):
+        restore(kept, Home(tmp_path / "3"), None, other.home.registry_url, count)
+    assert copied == []
     with pytest.raises(Exception, match="never started"):
         backup(new_home(tmp_path / "new"), tmp_path / "nothing", quiet)
 
