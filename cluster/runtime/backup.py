@@ -53,8 +53,8 @@ class Manifest(Message):
 
 
 def backup(home: Home, target: str | Path, count: Count) -> BackedUp:
-    """Raises BadConfig for a target within the home, HomeInUse for one that has another home,
-    CorruptBlob when the home lacks a file that it needs."""
+    """Raises BadConfig for a target within the home or its storage, HomeInUse for one that has
+    another home, CorruptBlob when the home lacks a file that it needs."""
     home.founded()
     running = home.running() if home.is_pinned else None
     is_far = running is not None and not running.lost and head_here(running) is None
@@ -62,8 +62,9 @@ def backup(home: Home, target: str | Path, count: Count) -> BackedUp:
         # What SQLite knows of a file that is written lies in memory of the machine that writes it.
         raise HomeInUse(f"the cluster of {home.path} runs on another machine; back it up there")
     uri = absolute_uri(str(target))
-    if f"{uri}/".startswith(f"{home.path.as_uri()}/"):
-        raise BadConfig(f"{target} lies in the home {home.path} and would be lost with it")
+    for kept in filter(None, (home.path.as_uri(), home.founded().storage)):
+        if _lies_in(uri, kept):
+            raise BadConfig(f"{target} lies in the home, at {kept}, and would be lost with it")
     place = Storage(uri)
     with _alone(home), _folder_in(home) as folder:
         before = _manifest(place)
@@ -91,6 +92,12 @@ def backup(home: Home, target: str | Path, count: Count) -> BackedUp:
         bytes=sum(copying.copied.values()),
         deleted=len(old),
     )
+
+
+def _lies_in(uri: str, place: str) -> bool:
+    """What a URI of S3 names after `?`, as another server, makes it another place."""
+    (inner, _, options), (outer, _, others) = uri.partition("?"), place.partition("?")
+    return options == others and f"{inner}/".startswith(f"{outer.rstrip('/')}/")
 
 
 class _Copying:

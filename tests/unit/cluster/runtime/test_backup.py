@@ -250,6 +250,8 @@ def test_what_is_refused(tmp_path: Path) -> None:
         backup(scene.home, kept, quiet)
     storage = str(tmp_path / "storage")
     restore(kept, Home(tmp_path / "1"), storage, None, quiet)
+    with pytest.raises(BadConfig, match="lies in the home"):
+        backup(Home(tmp_path / "1"), f"{storage}/kept", quiet)
     with pytest.raises(HomeInUse, match="storage of a home"):
         restore(kept, Home(tmp_path / "2"), storage, None, quiet)
     copied = list[tuple[int, ...]]()
@@ -259,6 +261,16 @@ def test_what_is_refused(tmp_path: Path) -> None:
     assert copied == []
     with pytest.raises(Exception, match="never started"):
         backup(new_home(tmp_path / "new"), tmp_path / "nothing", quiet)
+
+
+@pytest.mark.parametrize(
+    ("target", "inside"),
+    [("s3://b/home", True), ("s3://b/home/kept", True), ("s3://b/homes", False), ("s3://b", False)],
+)
+def test_a_target_within_a_bucket(target: str, inside: bool) -> None:
+    options = "?endpoint_override=one:9000"
+    assert backups._lies_in(target + options, f"s3://b/home/{options}") is inside
+    assert not backups._lies_in(target, f"s3://b/home{options}")  # of another server
 
 
 def test_a_head_that_is_not_seen_may_be_on_this_machine(
