@@ -176,6 +176,18 @@ def test_an_altered_remote_blob_never_gets_into_the_cache(bucket: str, tmp_path:
     assert not [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
 
 
+def test_a_blob_goes_from_bucket_to_bucket_by_one_download(
+    s3_server: s3.Server, bucket: str, tmp_path: Path
+) -> None:
+    digest = Blobs(bucket, cache=tmp_path / "writer").put(b"a vector")
+    target = Blobs(s3_server.new_bucket(), cache=tmp_path / "target")
+    with s3.lossy(s3_server) as proxy:
+        through = s3_server.through(bucket, proxy.port)
+        target.take(digest, Blobs(through, cache=tmp_path / "cache"))
+        assert proxy.seen.count("GET") == 1
+    assert target.read(digest) == b"a vector"
+
+
 def test_a_remote_store_needs_a_cache(bucket: str) -> None:
     with pytest.raises(ValueError, match="cache"):
         Blobs(bucket)
