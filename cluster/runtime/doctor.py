@@ -9,7 +9,6 @@ import contextlib
 import errno
 import importlib.metadata as metadata
 import ipaddress
-import os
 import shutil
 import sqlite3
 import subprocess
@@ -24,6 +23,7 @@ from packaging.requirements import Requirement
 from cluster.domain.base import Message
 from cluster.domain.status import Resources
 from cluster.domain.tasks import GENERIC
+from cluster.runtime import processors
 from cluster.runtime.again import head_here
 from cluster.storage.home import Home, Running
 from tacl.errors import BadConfig, CorruptBlob, StorageUnavailable, TaclError
@@ -123,8 +123,7 @@ def _speed(gpus: str, bfloat16_time: str, faster: str) -> str:
 
 
 def _processors() -> Check:
-    found = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return Check(check="CPUs", ok=bool(found), found=str(found))
+    return Check(check="CPUs", ok=True, found=str(processors.cpus()))
 
 
 def _memory() -> Check:

@@ -38,6 +38,7 @@ from cluster.domain.loopback import on_loopback
 from cluster.errors import exit_code
 from cluster.registry import Registry
 from cluster.registry.migrating import migrate
+from cluster.runtime import processors
 from cluster.runtime.again import HEAD, Again, again, end, first
 from cluster.runtime.logs import log_to
 from cluster.scheduler.reuse import RUNS
@@ -63,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--generic", help="data set of the reference shard; likewise")
     parser.add_argument("--storage", help="URI of blobs and checkpoints; likewise")
     parser.add_argument("--registry", help="URL of the registry; likewise")
-    parser.add_argument("--cpus", type=int, help="CPUs to use; default: all of this process")
+    parser.add_argument("--cpus", type=int, help="CPUs to use; default: all that it has")
     parser.add_argument("--address", help="HOST:PORT of a Ray cluster to join")
     parser.add_argument("--insecure", action="store_true", help="though it asks for no token")
     parser.add_argument("--learner", default=LEARNER, help=argparse.SUPPRESS)
@@ -215,7 +216,7 @@ def _start_ray(cpus: int | None) -> None:
         ray.init(
             address="local",
             namespace=NAMESPACE,
-            num_cpus=cpus or len(os.sched_getaffinity(0)),
+            num_cpus=cpus or processors.cpus(),
             include_dashboard=False,
             log_to_driver=False,
             logging_level=logging.ERROR,

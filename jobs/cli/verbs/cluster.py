@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -47,7 +46,9 @@ def init(
     if generic is None and base != "embedded":
         generic = _answer("Unlabelled data that are of none of the tasks", _data)
     if cpus is None:
-        cpus = int(_answer("CPUs to use", _count, str(len(os.sched_getaffinity(0)))))
+        from cluster.runtime.processors import cpus as all_cpus
+
+        cpus = int(_answer("CPUs to use", _count, str(all_cpus())))
     from cluster.domain.operations import WrittenConfig
 
     path = asked.init(base, generic or None, cpus)

@@ -10,7 +10,7 @@ import ray
 
 from cluster.domain.base import BlobRef
 from cluster.registry import Registry
-from cluster.runtime import head
+from cluster.runtime import doctor, head, processors
 from cluster.storage.home import Founding, Home, Settings, publish, published, write
 from tacl.errors import BadConfig, ClusterNotRunning, HomeInUse
 from tests.support.fakes import BASE
@@ -27,6 +27,33 @@ def test_a_ray_that_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
     said = str(caught.value)
     assert said.startswith("Ray did not start: The current node timed out. The GCS is overloaded.")
     assert "`tacl up` again" in said
+
+
+@pytest.mark.parametrize(
+    ("files", "cpus"),
+    [
+        ({}, 8),
+        ({"max": "max 100000\n"}, 8),
+        ({"max": "250000 100000\n"}, 2),
+        ({"max": "50000 100000\n"}, 1),
+        ({"max": "1600000 100000\n"}, 8),
+        ({"quota": "-1\n", "period": "100000\n"}, 8),
+        ({"quota": "300000\n", "period": "100000\n"}, 3),
+    ],
+)
+def test_a_container_has_the_cpus_that_it_may_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, str], cpus: int
+) -> None:
+    """As of `docker run --cpus`, which leaves the processors of its machine to be seen."""
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    quotas = (tmp_path / "max",), (tmp_path / "quota", tmp_path / "period")
+    monkeypatch.setattr(processors, "QUOTAS", quotas)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+    asked = dict[str, object]()
+    monkeypatch.setattr(ray, "init", asked.update)
+    head._start_ray(None)
+    assert (asked["num_cpus"], doctor._processors().found) == (cpus, str(cpus))
 
 
 def test_a_home_of_an_earlier_version_gets_the_tables_of_this_one(tmp_path: Path) -> None:
