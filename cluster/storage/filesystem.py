@@ -70,8 +70,9 @@ class Storage:
                 raise
             raise StorageUnavailable(
                 f"{self.uri} does not do what was asked: {' '.join(str(error).split())[:300]}. "
-                "Look whether the bucket exists, whether the credentials of this machine "
-                "(AWS_ACCESS_KEY_ID ..., ~/.aws) may use it, and whether it can be reached."
+                "Look whether the bucket exists, in which region (AWS_REGION, ~/.aws or ?region=; "
+                "else us-east-1), whether the credentials of this machine (AWS_ACCESS_KEY_ID ..., "
+                "~/.aws) may use it, and whether it can be reached."
             ) from error
 
 

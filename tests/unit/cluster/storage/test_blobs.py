@@ -244,7 +244,7 @@ def test_a_place_that_cannot_be_used(uri: str, says: str) -> None:
 
 def test_a_bucket_that_is_not_there(s3_server: s3.Server, tmp_path: Path) -> None:
     blobs = Blobs(s3_server.uri("nobody-made-it", s3_server.port), cache=tmp_path)
-    with pytest.raises(StorageUnavailable, match="whether the bucket exists"):
+    with pytest.raises(StorageUnavailable, match="whether the bucket exists, in which region"):
         blobs.put(b"x")
 
 
