@@ -47,9 +47,11 @@ def engine_of(url: str, read_only: bool = False, patience: float | None = None) 
         )
     if backend == "postgresql":
         parsed = parsed.set(drivername="postgresql+psycopg")
-    elif read_only:
-        file = f"file:{quote(parsed.database or '')}"
-        parsed = parsed.set(database=file, query={"mode": "ro", "uri": "true"})
+    else:  # of a path no sign means what it does in a URL
+        path, query = url.partition("://")[2][1:], dict[str, str]()
+        if read_only:
+            path, query = f"file:{quote(path)}", {"mode": "ro", "uri": "true"}
+        parsed = parsed.set(database=path, query=query)
     try:
         engine = sa.create_engine(parsed, pool_pre_ping=backend == "postgresql")
     except ModuleNotFoundError as error:

@@ -33,6 +33,16 @@ def test_a_registry_is_opened_again(registry_url: str) -> None:
         again.founded(BASE.model_copy(update={"digest": "another"}), GENERIC_BLOB)
 
 
+@pytest.mark.parametrize("name", ["a?b=c", "feature%2Fx", "100%", "ä # x"])
+def test_the_path_of_a_registry_is_taken_as_it_stands(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name / "registry.sqlite"
+    path.parent.mkdir()
+    Registry(f"sqlite:///{path}").close()
+    assert path.exists()
+    Registry(f"sqlite:///{path}", read_only=True).close()
+    assert list(tmp_path.iterdir()) == [path.parent]
+
+
 def test_a_newer_schema_is_refused(registry_url: str) -> None:
     Registry(registry_url).close()
     with sa.create_engine(registry_url).begin() as db:
