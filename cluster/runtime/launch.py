@@ -43,6 +43,8 @@ def start(
     `address` is that of a Ray cluster to join, `insecure` that it may ask for no token. Raises
     HomeInUse, BadConfig, DataNotFound, or what the head died of.
     """
+    if home.settings() is not None:
+        chosen = replace(chosen, generic=None)  # read once, and perhaps gone since
     chosen = absolute(chosen)
     if address is not None and cpus is not None:
         raise BadConfig(f"the cluster at {address} has the CPUs that it has; leave --cpus out")

@@ -13,7 +13,7 @@ import pytest
 from cluster.client.client import Client
 from cluster.errors import exit_code
 from cluster.runtime import again, head, launch
-from cluster.storage.home import Home, Running, write
+from cluster.storage.home import ANSWERS, Home, Running, write
 from tacl.errors import BadConfig, BaseNotFound, ClusterNotRunning, DataNotFound, HomeInUse
 from tests.support.fakes import new_home
 
@@ -89,6 +89,18 @@ def test_generic_data_that_are_not_there(tmp_path: Path) -> None:
     with pytest.raises(DataNotFound, match="nowhere"):
         Client(tmp_path / "home").up("hf:x", "./nowhere")
     assert not (tmp_path / "home").exists()
+
+
+def test_generic_data_that_are_gone_keep_no_home_from_starting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were read when it was founded; `tacl init` has written where they were."""
+    stand_in(monkeypatch, LIVES)
+    home = new_home(tmp_path / "home")
+    (home.path / ANSWERS).write_text(f'base = "fake:encoder"\ngeneric = "{tmp_path}/gone"\n')
+    client = Client(home.path)
+    assert client.up().started
+    assert client.down()
 
 
 def test_a_start_that_takes_too_long_is_ended(
