@@ -49,6 +49,11 @@ def engine_of(url: str, read_only: bool = False, patience: float | None = None) 
         parsed = parsed.set(drivername="postgresql+psycopg")
     else:  # of a path no sign means what it does in a URL
         path, query = url.partition("://")[2][1:], dict[str, str]()
+        if not path.startswith("/"):
+            raise BadConfig(
+                f"the registry {url} has no absolute path, and would be another one in each "
+                f"directory; use {FORMS}"
+            )
         if read_only:
             path, query = f"file:{quote(path)}", {"mode": "ro", "uri": "true"}
         parsed = parsed.set(database=path, query=query)

@@ -114,6 +114,8 @@ def test_names_are_ordered_by_their_bytes(registry: Registry) -> None:
         ("postgresql://nobody@127.0.0.1:1/x", "cannot be reached"),
         ("mysql://host/x", "sqlite or postgresql"),
         ("nonsense", "no URL"),
+        ("sqlite:///here.sqlite", "another one in each directory; use sqlite:////PATH or"),
+        ("sqlite://", "no absolute path"),  # it would be gone with its process
     ],
 )
 def test_a_url_that_cannot_be_used(url: str, says: str) -> None:
