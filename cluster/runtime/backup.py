@@ -83,6 +83,8 @@ def backup(home: Home, target: str | Path, count: Count) -> BackedUp:
         old = copying.there.keys() - copying.needed - {manifest.registry}
         for digest in old:
             files.remove(digest)
+        for half in files.halves():  # of a backup that was killed: perhaps of what was purged since
+            half.unlink(missing_ok=True)
     return BackedUp(
         target=place.uri,
         at=copying.at,

@@ -126,9 +126,13 @@ def test_what_is_new_is_copied_and_what_was_purged_is_erased(tmp_path: Path) -> 
     assert first.copied == first.files
     scene.trained("signs")
     scene.coordinator.remove(asks("purge faces"), "faces", True)
+    half = kept / "files/ab/.abc"
+    half.parent.mkdir(exist_ok=True)
+    half.write_bytes(b"rows of faces")  # as by a backup that was killed
     again_ = backup(scene.home, kept, quiet)
     assert 0 < again_.copied < 8
     assert again_.deleted > 1
+    assert not half.exists()
     there = {one.digest for one in Blobs(kept / "files").stored()}
     assert len(there) == again_.files + 1  # the registry
     faces = scene.coordinator._registry.references_of("faces").keys()
