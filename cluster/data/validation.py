@@ -119,7 +119,16 @@ def checked_text(value: object, where: str, spent: SpentBudget | None = None) ->
         raise BadSample(f"{where}: found {found} where a text should be")
     if not value.strip():
         raise BadSample(f"{where}: the text is blank")
-    if "\x00" in value:
+    if "\x00" in value or not _is_unicode(value):
         raise BadSample(f"{where}: binary data where a text should be: {value[:40]!r}")
     (spent or one_value()).add(Amount(characters=len(value)), where)
     return value
+
+
+def _is_unicode(text: str) -> bool:
+    """Bytes that are no UTF-8 come from a shell as halves of a pair, which no tokenizer takes."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -22,6 +22,12 @@ def test_the_name_of_a_file_is_no_text(tmp_path: Path, monkeypatch: pytest.Monke
         assert raw_input(text, "text") == text
 
 
+def test_bytes_that_are_no_text_are_no_question() -> None:
+    latin = b"caf\xe9".decode(errors="surrogateescape")  # as Python hears it of a shell
+    with pytest.raises(BadSample, match=r"the question: binary data.*'caf\\udce9'"):
+        raw_input(latin, "text")
+
+
 def test_a_checkpoint_is_there_or_on_a_hub(tmp_path: Path) -> None:
     with pytest.raises(BadCheckpoint, match="no checkpoint at .*/acme/trec; .* hf:OWNER/NAME"):
         require_checkpoint("acme/trec")
