@@ -68,9 +68,9 @@ def uploadable(data: Data, how: dict[str, Any]) -> Generator[Path]:
         raise BadConfig(f"{', '.join(given)}: not over HTTP; submit where the home is")
     if isinstance(data, str | Path):
         path = Path(os.path.expanduser(data))
-        if path.is_dir():
+        if os.path.isdir(path):
             raise DataNotFound(f"{data} is a folder; over HTTP one file is uploaded: give a file")
-        if not path.is_file():
+        if not os.path.isfile(path):
             raise DataNotFound(f"{data} is no file on this machine; over HTTP a file is uploaded")
         yield path
         return
@@ -96,7 +96,7 @@ def raw_input(one: str | bytes | Path, modality: Modality) -> str | bytes:
     if isinstance(one, bytes):
         return checked_image(one, "the picture")
     path = Path(os.path.expanduser(one))
-    if not path.is_file():
+    if not os.path.isfile(path):  # `is_file` raises for a text that is too long for a name
         raise DataNotFound(f"no picture at {path.absolute()}; the base of this home reads pictures")
     return checked_image(path.read_bytes(), str(path))
 

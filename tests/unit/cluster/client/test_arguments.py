@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from cluster.client.arguments import parted, raw_input, require_checkpoint
+from cluster.client.arguments import parted, raw_input, require_checkpoint, uploadable
 from cluster.domain.tasks import Reading
-from tacl.errors import BadCheckpoint, BadConfig, BadSample
+from tacl.errors import BadCheckpoint, BadConfig, BadSample, DataNotFound
 
 
 def test_the_name_of_a_file_is_no_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -26,6 +26,14 @@ def test_bytes_that_are_no_text_are_no_question() -> None:
     latin = b"caf\xe9".decode(errors="surrogateescape")  # as Python hears it of a shell
     with pytest.raises(BadSample, match=r"the question: binary data.*'caf\\udce9'"):
         raw_input(latin, "text")
+
+
+def test_a_long_text_names_no_file() -> None:
+    text = "Stocks fell on Monday. " * 20
+    with pytest.raises(DataNotFound, match="no picture at .*the base of this home reads pictures"):
+        raw_input(text, "image")
+    with pytest.raises(DataNotFound, match="no file on this machine"), uploadable(text, {}):
+        pass
 
 
 def test_a_checkpoint_is_there_or_on_a_hub(tmp_path: Path) -> None:
