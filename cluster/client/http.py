@@ -14,11 +14,11 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast, get_type_hints
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast, get_type_hints
 from urllib.parse import quote
 
 import httpx2
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from cluster.api.schemas import EvaluationRun
 from cluster.client.arguments import one_text, uploadable
@@ -39,6 +39,7 @@ from tacl.errors import BadConfig, ClusterNotRunning, NotAllowed, TaclError, Unk
 if TYPE_CHECKING:
     from cluster.data.answers import Table
 
+T = TypeVar("T")
 SECONDS = 120.0
 UPLOAD_SECONDS = 1800.0  # others' data sets are read before, and each row is checked
 PATIENCE = 30.0  # seconds in which a request is asked again
@@ -117,8 +118,7 @@ class Server:
         with data.open("rb") as stream:
             files = {"file": (data.name, stream)}
             sent = {"data": fields, "files": files, "timeout": UPLOAD_SECONDS}
-            found = self.call("POST", "tasks", context, **sent)
-        return Submitted.model_validate(found)
+            return self.call("POST", "tasks", Submitted, context, **sent)
 
     def start_composition(
         self,
@@ -138,26 +138,22 @@ class Server:
         fields = {"user": user, "terms": list(terms), "method": method}
         if not rows:
             body = fields | given
-            return CompositionRun.model_validate(
-                self.call("POST", "making/recipe", context, json=body)
-            )
+            return self.call("POST", "making/recipe", CompositionRun, context, json=body)
         with uploadable(given.pop(rows[0]), {}) as file, file.open("rb") as stream:
             files = {"file": (file.name, stream)}
             sent = {"data": fields | given, "files": files, "timeout": UPLOAD_SECONDS}
-            return CompositionRun.model_validate(
-                self.call("POST", f"making/{rows[0]}", context, **sent)
-            )
+            return self.call("POST", f"making/{rows[0]}", CompositionRun, context, **sent)
 
     def query(
         self, user: str, inputs: Sequence[bytes | str], tasks: Sequence[str] | None
     ) -> Answers:
         """Of the user's model as it is when the question arrives."""
         body = {"user": user, "inputs": _wire(inputs), "tasks": tasks}
-        return Answers.model_validate(self.call("POST", "predict", json=body))
+        return self.call("POST", "predict", Answers, json=body)
 
     def explain(self, user: str, inputs: Sequence[bytes | str], task: str | None) -> Explanations:
         body = {"user": user, "inputs": _wire(inputs), "task": task}
-        return Explanations.model_validate(self.call("POST", "explain", json=body))
+        return self.call("POST", "explain", Explanations, json=body)
 
     def predict(self, user: str, inputs: Sequence[bytes | str], task: str | None) -> Table:
         """As `cluster.data.answers.answer_table`; as many inputs as fit into a request."""
@@ -169,11 +165,23 @@ class Server:
         return read(self._asked("POST", "predict/arrow", {"content-type": ARROW}, content).content)
 
     def call(
-        self, verb: str, path: str, context: RequestContext | None = None, **content: Any
-    ) -> Any:
-        """The answer's JSON. Raises what the server raised, or ClusterNotRunning."""
+        self,
+        verb: str,
+        path: str,
+        form: type[T],
+        context: RequestContext | None = None,
+        **content: Any,
+    ) -> T:
+        """The answer. Raises what the server raised, or ClusterNotRunning."""
         key = {"idempotency-key": context.request_id} if context and verb != "GET" else {}
-        return self._asked(verb, path, key, content).json()
+        answer = self._asked(verb, path, key, content)
+        try:
+            return _reader(form).validate_json(answer.content)
+        except ValidationError as error:
+            raise ClusterNotRunning(
+                f"{self._url} gave an answer {answer.status_code} that is not of TACL, or of "
+                "another version of it; see which server has this address"
+            ) from error
 
     def _asked(
         self, verb: str, path: str, headers: dict[str, str], content: dict[str, Any]
@@ -222,8 +230,7 @@ class _RemoteCoordinator:
         if verb == "GET":  # a query has no null; of a body it is not the same as nothing
             rest = {name: value for name, value in rest.items() if value is not None}
         content = {"params" if verb == "GET" else "json": rest} if rest else {}
-        found = self._server.call(verb, place, context, **content)
-        return _returned(method).validate_python(found)
+        return self._server.call(verb, place, _returned(method), context, **content)
 
     def cluster(self) -> Resources:
         return self._ask("status", RequestContext(), "").room
@@ -258,8 +265,7 @@ class _RemoteCoordinator:
     def _evaluated(
         self, context: RequestContext, path: str, params: dict[str, Any]
     ) -> EvaluationRun:
-        found = self._server.call("POST", path, context, params=params)
-        return EvaluationRun.model_validate(found)
+        return self._server.call("POST", path, EvaluationRun, context, params=params)
 
 
 def _wire(inputs: Sequence[bytes | str]) -> list[dict[str, str]]:
@@ -270,8 +276,13 @@ def _wire(inputs: Sequence[bytes | str]) -> list[dict[str, str]]:
 
 
 @functools.cache
-def _returned(method: str) -> TypeAdapter[Any]:
-    return TypeAdapter(get_type_hints(getattr(CoordinatorAPI, method))["return"])
+def _returned(method: str) -> Any:
+    return get_type_hints(getattr(CoordinatorAPI, method))["return"]
+
+
+@functools.cache
+def _reader(form: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(form)
 
 
 def _pause(answer: httpx2.Response) -> float | None:

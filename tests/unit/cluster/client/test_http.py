@@ -237,6 +237,16 @@ def test_what_is_not_there_on_another_server_is_not_asked_again(
             client(http, "ann").status()
 
 
+@pytest.mark.parametrize("answer", ["<html>Sign in</html>", '{"status": "ok"}', '"\udce9"'])
+def test_whoever_else_answers_is_no_server_of_tacl(answer: str) -> None:
+    page = PlainTextResponse(answer.encode(errors="surrogatepass"))
+    asker = client(TestClient(page), "ann")
+    with pytest.raises(ClusterNotRunning, match="http://test gave an answer 200 that is not"):
+        asker.status()
+    with pytest.raises(ClusterNotRunning, match="see which server has this address"):
+        asker.query("ann", ["what?"])
+
+
 def test_nobody_there(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ClusterNotRunning, match="does not answer"):
         Client("http://127.0.0.1:9").status()
