@@ -89,15 +89,21 @@ OPERATIONS = {
 
 
 class Server:
-    """One server and one token, by default $TACL_TOKEN. `http` takes the place of the network."""
+    """One server and one token, by default $TACL_TOKEN. `http` takes the place of the network.
+    Raises BadConfig for what is no URL, and no token."""
 
     def __init__(
         self, url: str, token: str | None = None, http: httpx2.Client | None = None
     ) -> None:
         self._url = url.rstrip("/")
-        token = token or os.environ.get("TACL_TOKEN")
+        token = (token or os.environ.get("TACL_TOKEN") or "").strip()
+        if not (token.isascii() and token.isprintable()):  # the library's errors would quote it
+            raise BadConfig("the token has letters that none of TACL has; see `tacl users issue`")
         self._headers = {"authorization": f"Bearer {token}"} if token else {}
-        self._http = http or httpx2.Client(base_url=self._url, timeout=SECONDS)
+        try:
+            self._http = http or httpx2.Client(base_url=self._url, timeout=SECONDS)
+        except httpx2.InvalidURL as error:
+            raise BadConfig(f"{url} is no address of a server: {error}") from error
         self.coordinator = cast(CoordinatorAPI, _RemoteCoordinator(self))
 
     def upload(

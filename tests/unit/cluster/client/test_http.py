@@ -250,3 +250,16 @@ def test_whoever_else_answers_is_no_server_of_tacl(answer: str) -> None:
 def test_nobody_there(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ClusterNotRunning, match="does not answer"):
         Client("http://127.0.0.1:9").status()
+
+
+def test_what_is_no_address() -> None:
+    with pytest.raises(BadConfig, match="localhost:83oo is no address of a server: Invalid port"):
+        Client("http://localhost:83oo")
+
+
+def test_a_token_as_a_file_has_it(http: TestClient) -> None:
+    asker = Client(server=Server("http://test", "token of ann\n", http))
+    assert asker.status().tasks == ()
+    for wrong in ("token\nof ann", "…"):
+        with pytest.raises(BadConfig, match="the token has letters that none of TACL has"):
+            Server("http://test", wrong, http)
