@@ -49,7 +49,7 @@ class Place:
     def written(self, write: Callable[[Path], None], message: str) -> tuple[str, tuple[str, ...]]:
         """Where it is now, a repository at its commit; and the names of the files. `write` fills an
         empty folder, which takes its place when all is written. Who may read the folder may read
-        its files: safetensors closes its own to others."""
+        its files: safetensors closes its own to others. BadConfig where the place is taken now."""
         near = self.where.absolute().parent if isinstance(self.where, Path) else None
         with TemporaryDirectory(prefix=".tacl-export-", dir=near) as parent:
             draft = Path(parent) / "files"
@@ -59,6 +59,7 @@ class Place:
             for file in files:
                 (draft / file).chmod(draft.stat().st_mode & 0o666)
             if isinstance(self.where, Path):
+                self.require_ready()  # measuring took long: another export may be there by now
                 draft.rename(self.where)
                 return str(self.where), tuple(files)
             return hub.pushed(draft, self.where, self.public, message), tuple(files)

@@ -37,3 +37,15 @@ def test_a_folder_that_may_not_be_written_is_refused_before_anything_is_computed
     monkeypatch.setattr(os, "access", lambda *_: False)
     with pytest.raises(BadConfig, match="may not write"):
         Place.of(tmp_path / "out").require_ready()
+
+
+def test_a_place_that_was_taken_meanwhile_is_left_as_it_is(tmp_path: Path) -> None:
+    def write(folder: Path) -> None:
+        (folder / "README.md").write_text("mine")
+        (tmp_path / "out").mkdir()  # by another export
+        (tmp_path / "out" / "README.md").write_text("theirs")
+
+    with pytest.raises(BadConfig, match="out exists; name a new folder"):
+        Place.of(tmp_path / "out").written(write, "")
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    assert (tmp_path / "out" / "README.md").read_text() == "theirs"
