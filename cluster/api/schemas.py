@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, StringConstraints, model_validator
 
@@ -76,10 +76,13 @@ class Reference(Wire):
 
 
 class AliasMove(Wire):
-    """`expected` is the version that the alias has now; null: it has none yet."""
+    """`expected` is the version that the alias has now; null: it has none yet; "any": whatever it
+    is."""
 
     version: Annotated[int, Field(ge=1, lt=2**31)] = Field(examples=[2])
-    expected: Annotated[int, Field(ge=1, lt=2**31)] | None = Field(default=None, examples=[1])
+    expected: Annotated[int, Field(ge=1, lt=2**31)] | Literal["any"] | None = Field(
+        default=None, examples=[1]
+    )
 
 
 Sha256 = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]

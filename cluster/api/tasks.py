@@ -20,7 +20,7 @@ from cluster.domain.base import RequestContext
 from cluster.domain.following import Following
 from cluster.domain.receipts import CancelledTask, MovedAlias, RetriedTask, Submitted
 from cluster.domain.reports import AliasReport, InterferenceReport, TaskInterference, VectorStatus
-from cluster.domain.tasks import Options
+from cluster.domain.tasks import ANY, Options
 from tacl.errors import UnknownRun, UnknownTask
 
 ROUTER = APIRouter(route_class=Guarded, tags=["tasks"])
@@ -165,8 +165,8 @@ async def move_alias(
 ) -> MovedAlias:
     """Let an alias mean a version, if it still means the expected one."""
     await _require_owner(name, asked)
-    move = (name, alias, body.version, body.expected)
-    return await asked.tell(CoordinatorAPI.move_alias, *move)
+    expected = ANY if body.expected == "any" else body.expected
+    return await asked.tell(CoordinatorAPI.move_alias, name, alias, body.version, expected)
 
 
 @ROUTER.get("/interference")

@@ -244,9 +244,8 @@ class _RemoteCoordinator:
     def move_alias(
         self, context: RequestContext, task: str, name: str, version: int, expected: int | None
     ) -> MovedAlias:
-        if expected == ANY:
-            expected = self._ask("aliases", context, task).aliases.get(name)
-        return self._ask("move_alias", context, task, name, version, expected)
+        before = "any" if expected == ANY else expected
+        return self._ask("move_alias", context, task, name, version, before)
 
     def evaluate(
         self,

@@ -152,6 +152,14 @@ def test_what_belongs_to_the_machine_of_the_home_is_refused(ann: Client, data: P
         ann.add_samples("news", data)
 
 
+def test_an_alias_moves_from_wherever_it_is_and_once(ann: Client, data: Path) -> None:
+    ann.submit("news", data)
+    ann.wait(poll=0)
+    moved = ann.move_alias("news", "best", 1, request_id="once")
+    assert ann.move_alias("news", "best", 1, request_id="once") == moved
+    assert len([move for move in ann.aliases("news").history if move.name == "best"]) == 1
+
+
 def test_a_token_that_never_ends(http: TestClient) -> None:
     root = client(http, "root")
     assert root.issue_token("bob", "user", days=None).expires is None
