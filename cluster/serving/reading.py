@@ -29,8 +29,11 @@ CPU_SECONDS = 60  # and one for each MiB of the data: few bytes hold nobody up f
 MEMORY = 3 << 30  # bytes of addresses, libraries included; and for each byte of the data
 FACTOR = 6  # so many: they are decoded, held, and written again
 SAID = 2000  # characters of an error, which may quote the data
-# Addresses that are reserved and never used would count.
-FRUGAL = {"ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_ARENA_MAX": "2", "OMP_NUM_THREADS": "1"}
+# Addresses that are reserved and never used would count; and JSON goes out, whatever the locale.
+SETTINGS = {
+    **{"ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_ARENA_MAX": "2", "OMP_NUM_THREADS": "1"},
+    "PYTHONIOENCODING": "utf-8",
+}
 # What this thread starts gives way from its first moment, while it imports.
 STARTING = ThreadPoolExecutor(1, "readers", initializer=give_way)
 
@@ -106,7 +109,7 @@ def _started(memory: int) -> subprocess.Popen[bytes]:
         (sys.executable, "-m", "cluster.serving.reading", str(memory)),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        env=os.environ | FRUGAL,
+        env=os.environ | SETTINGS,
     )
 
 

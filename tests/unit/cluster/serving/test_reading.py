@@ -71,6 +71,15 @@ def test_it_is_the_submission_of_this_process(home: Home, tmp_path: Path) -> Non
     assert asyncio.run(read(asked)) == asked.given.stored(home)
 
 
+def test_names_of_classes_arrive_whatever_the_locale(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONIOENCODING", "latin-1")
+    rows = "".join(f"text {n},{'是否'[n % 2]}\n" for n in range(40))
+    (tmp_path / "data.csv").write_text(f"text,label\n{rows}", encoding="utf-8")
+    assert asyncio.run(read(job(home, tmp_path / "data.csv"))).classes == ("否", "是")
+
+
 def test_rows_of_a_composition_and_errors_come_as_they_are(home: Home, tmp_path: Path) -> None:
     rows = GivenRows("ann", ("news",), "atlas", fit=texts(tmp_path), shots=3)
     making = asyncio.run(read(Job(home=home.where, given=rows)))
