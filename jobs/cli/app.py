@@ -109,7 +109,9 @@ def verb(
             except TaclError as error:
                 refuse(error, as_json)
             except OSError as error:
-                if not is_named(error.filename, [home, *options.values()]):
+                from cluster.client.session import default_home
+
+                if not is_named(error.filename, [home or default_home(), *options.values()]):
                     raise
                 refuse(BadConfig(f"{error.filename}: {error.strerror}"), as_json)
             except KeyboardInterrupt as stop:

@@ -84,3 +84,14 @@ def test_a_file_that_cannot_be_read_is_a_refusal_where_the_command_names_it(
         assert app.is_named(str(here), [None, 3, named])
     assert not app.is_named(str(elsewhere), ["data", "", None])
     assert not app.is_named(None, ["data"])
+
+
+def test_a_home_that_cannot_be_read_is_a_refusal_where_nobody_names_it_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("TACL_HOME", raising=False)
+    (tmp_path / ".tacl").write_text("no folder")
+    refused = CliRunner().invoke(main.app, ["status"])
+    assert refused.exit_code == exit_code(BadConfig(""))
+    assert refused.stderr == f"error: {tmp_path}/.tacl/cluster.json: Not a directory\n"
