@@ -147,13 +147,13 @@ def is_named(path: object, values: Sequence[object]) -> bool:
     if not isinstance(path, str | Path):
         return False
     parts = chain.from_iterable(one if isinstance(one, list | tuple) else [one] for one in values)
-    named = [_absolute(one) for one in parts if isinstance(one, str | Path) and str(one)]
-    found = _absolute(path)
+    named = [_real(one) for one in parts if isinstance(one, str | Path) and str(one)]
+    found = _real(path)
     return any(found == one or found in one.parents or one in found.parents for one in named)
 
 
-def _absolute(path: str | Path) -> Path:
-    return Path(os.path.expanduser(path)).absolute()
+def _real(path: str | Path) -> Path:
+    return Path(os.path.realpath(os.path.expanduser(path)))
 
 
 @contextmanager

@@ -82,6 +82,8 @@ def test_a_file_that_cannot_be_read_is_a_refusal_where_the_command_names_it(
     here, elsewhere = tmp_path / "data" / "a.csv", tmp_path / "elsewhere"
     for named in ("data", "data/a.csv", Path("data/a.csv/b"), ["x", str(here)]):
         assert app.is_named(str(here), [None, 3, named])
+    (tmp_path / "link").symlink_to("data")
+    assert app.is_named(str(here), ["link"])
     assert not app.is_named(str(elsewhere), ["data", "", None])
     assert not app.is_named(None, ["data"])
 
