@@ -16,6 +16,7 @@ from cluster.registry.tokens import TokenRecord
 from tacl.errors import BadConfig, StorageUnavailable, TooMany, UnknownUser
 
 DAY = 86400.0
+DAYS = 36500  # that a token lives at most: no calendar has the end of some numbers
 TOKENS = 100  # of a user, past which nobody but an admin makes more
 HOUR = int(OVERLAP)
 
@@ -34,6 +35,8 @@ class AccountRequests(Shell):
         checked_name(user, "user")
         if role not in ROLES:
             raise BadConfig(f"role {role!r} was asked for; there is {', '.join(ROLES)}")
+        if days is not None and not 0 < days <= DAYS:
+            raise BadConfig(f"a token lives more than 0 and at most {DAYS} days, not {days:g}")
 
         def decide() -> Decision[IssuedToken]:
             now = time.time()

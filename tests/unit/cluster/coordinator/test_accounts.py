@@ -58,6 +58,12 @@ def test_it_ends(scene: Scene, clock: Clock) -> None:
         call.issue_token(asks("again"), "bob", "admin", OLD)
 
 
+@pytest.mark.parametrize("days", [0.0, -1.0, 36501.0, float("inf"), float("nan")])
+def test_it_ends_on_a_day_of_the_calendar(days: float, scene: Scene) -> None:
+    with pytest.raises(BadConfig, match="at most 36500 days"):
+        scene.coordinator.issue_token(asks("i"), "ann", "user", OLD, days)
+
+
 def test_rotated_both_hold_for_an_hour(scene: Scene, clock: Clock) -> None:
     call = scene.coordinator
     call.issue_token(asks("i"), "ann", "submitter", OLD, 2.0)

@@ -70,6 +70,11 @@ def test_what_is_refused() -> None:
     assert king.exit_code == 2
     assert "submitter" in king.output
     assert run("users", "revoke", "nobody").exit_code == exit_code(UnknownUser("x"))
+    for days in ("3000000", "inf"):  # which no calendar has, and no list could tell
+        forever = run("users", "issue", "ann", "--days", days)
+        assert forever.exit_code == exit_code(BadConfig("x"))
+        assert "at most 36500 days" in forever.stderr
+    assert "no tokens" in run("users", "list").stdout
 
 
 def test_access_is_off_only_on_loopback() -> None:
