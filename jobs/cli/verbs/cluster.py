@@ -64,7 +64,7 @@ def _answer(question: str, check: Callable[[str], str], default: str | None = No
         except TaclError as error:
             raise typer.BadParameter(str(error)) from error
 
-    return typer.prompt(question, default, value_proc=checked)
+    return typer.prompt(question, default, value_proc=checked, err=True)
 
 
 def _count(text: str) -> str:

@@ -19,9 +19,11 @@ def test_init_asks_what_up_needs(tmp_path: Path) -> None:
     none of."""
     home = ("--home", str(tmp_path / "new"))
     for given, answers in (((), "embedded\n2\n"), (("--base", "embedded"), "2\n")):
-        told = ok(CliRunner().invoke(main.app, ["init", *home, *given], input=answers))
-        assert "wrote" in told
-        assert "data" not in told
+        told = CliRunner().invoke(main.app, ["init", *home, *given], input=answers)
+        assert "wrote" in ok(told)
+        assert "CPUs to use" in told.stderr
+        assert "CPUs to use" not in told.stdout  # which is for what was done alone
+        assert "data" not in told.output
         file = tmp_path / "new" / "tacl.toml"
         assert file.read_text().splitlines()[1:] == ['base = "embedded"', "cpus = 2"]
         file.unlink()
