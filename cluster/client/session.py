@@ -26,8 +26,8 @@ R = TypeVar("R")
 
 
 def default_home() -> Path:
-    """$TACL_HOME, or ~/.tacl."""
-    return Path(os.environ.get("TACL_HOME", "~/.tacl")).expanduser()
+    """$TACL_HOME, or ~/.tacl; an empty one names none."""
+    return Path(os.environ.get("TACL_HOME") or "~/.tacl").expanduser()
 
 
 def _whoami() -> str:

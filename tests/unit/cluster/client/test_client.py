@@ -251,6 +251,8 @@ def test_without_a_cluster(tmp_path: Path) -> None:
 def test_the_default_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TACL_HOME", str(tmp_path / "x"))
     assert Client().home.path == default_home() == tmp_path / "x"
+    monkeypatch.setenv("TACL_HOME", "")  # not the folder that it is asked from
+    assert default_home() == Path.home() / ".tacl"
     monkeypatch.delenv("TACL_HOME")
     assert default_home() == Path.home() / ".tacl"
 
