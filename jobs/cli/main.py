@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from io import TextIOWrapper
 
 from jobs.cli.app import app
 
@@ -13,6 +15,8 @@ for _verbs in VERBS.split():
 
 
 def main() -> None:
+    if isinstance(sys.stdout, TextIOWrapper):  # names of classes and files may have any character
+        sys.stdout.reconfigure(errors="backslashreplace")
     app()
 
 

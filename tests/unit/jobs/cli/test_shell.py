@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import NoReturn
 
@@ -96,6 +97,17 @@ def test_a_shell_completes_names_of_tasks_and_users(
     assert completed("tacl retry nothing") == []
     monkeypatch.setattr(app, "client", Client)  # of a home where no cluster runs
     assert completed("tacl retry si") == []
+
+
+def test_a_character_that_cannot_be_shown_is_told_by_its_number(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As one that the terminal lacks, or a byte of a file's name that is no text."""
+    shown = BytesIO()
+    monkeypatch.setattr(sys, "stdout", TextIOWrapper(shown, encoding="latin-1"))
+    monkeypatch.setattr(main, "app", lambda: print("\xe9 \u65e5 \udce4", flush=True))
+    main.main()
+    assert shown.getvalue() == b"\xe9 \\u65e5 \\udce4\n"
 
 
 @pytest.mark.parametrize(
