@@ -119,16 +119,11 @@ def checked_text(value: object, where: str, spent: SpentBudget | None = None) ->
         raise BadSample(f"{where}: found {found} where a text should be")
     if not value.strip():
         raise BadSample(f"{where}: the text is blank")
-    if "\x00" in value or not _is_unicode(value):
+    if "\x00" in value:
         raise BadSample(f"{where}: binary data where a text should be: {value[:40]!r}")
     (spent or one_value()).add(Amount(characters=len(value)), where)
-    return value
-
-
-def _is_unicode(text: str) -> bool:
-    """Bytes that are no UTF-8 come from a shell as halves of a pair, which no tokenizer takes."""
     try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+        value.encode()
+    except UnicodeEncodeError:  # of a shell, as bytes of another encoding
+        raise BadSample(f"{where}: {value[:40]!r} is no UTF-8; give it in UTF-8") from None
+    return value
