@@ -10,7 +10,7 @@ import typer
 
 from jobs import console
 from jobs.cli.app import Json, Told, verb
-from jobs.cli.options import flag, option
+from jobs.cli.options import flag, number, option
 
 
 @verb("embedded base model", home=False)
@@ -45,10 +45,8 @@ def demo(
 @verb("embedded base model")
 def pretrain(
     out: Annotated[Path, option("DIR", "Where to write encoder.safetensors and its record.")],
-    steps: Annotated[
-        int | None, typer.Option(help="Optimizer steps.", show_default="as shipped")
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of weights and data.")] = 0,
+    steps: Annotated[int | None, number("Optimizer steps.", show_default="as shipped")] = None,
+    seed: Annotated[int, number("Seed of weights and data.", 0)] = 0,
 ) -> Told:
     """Pre-train the embedded base model from a seed.
 
