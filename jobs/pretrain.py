@@ -164,6 +164,7 @@ def pretrain(config: PretrainConfig, out: Path) -> dict[str, Any]:
 
     The same configuration gives the same weights on the same machine and library versions.
     """
+    out.mkdir(parents=True, exist_ok=True)  # before half an hour's work for it
     start, start_cpu = time.perf_counter(), time.process_time()
     torch.set_num_threads(config.threads)
     torch.manual_seed(config.seed)
@@ -173,7 +174,6 @@ def pretrain(config: PretrainConfig, out: Path) -> dict[str, Any]:
         images, captions = render(config.rows, config.seed, count)
     with counting("training") as count:
         losses = fit(model.train(), images, Captions.of(captions, words), config, count)
-    out.mkdir(parents=True, exist_ok=True)
     weights = out / embedded.WEIGHTS.name
     embedded.save(model, weights)
     record = {

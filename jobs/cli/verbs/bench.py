@@ -28,8 +28,23 @@ Model = Annotated[
     str, option("SPEC", "Base model, as for `up`; random weights unless weights are named.")
 ]
 Rounds = Annotated[int, number("Rounds; every variant runs once in each.")]
-Out = Annotated[Path | None, option("FILE", "Write the tables there, as Markdown.")]
-Drawn = Annotated[Path | None, option("FILE.md", "Write the tables there, and a plot beside.")]
+
+
+def _writable(out: Path | None) -> Path | None:
+    """Told before anything is measured."""
+    if out is not None and (out.is_dir() or not os.access(out.absolute().parent, os.W_OK)):
+        raise typer.BadParameter(
+            f"no file can be written at {out}; make its folder, or name another"
+        )
+    return out
+
+
+Out = Annotated[
+    Path | None, option("FILE", "Write the tables there, as Markdown.", callback=_writable)
+]
+Drawn = Annotated[
+    Path | None, option("FILE.md", "Write the tables there, and a plot beside.", callback=_writable)
+]
 Vit = "open_clip:ViT-B-32"
 
 

@@ -154,6 +154,8 @@ def test_a_wrong_value_is_refused_in_plain_words(tmp_path: Path) -> None:
         (("up", "--home", str(tmp_path / "new"), "--base", "timm:net@no.pt"), "there is no file"),
         (("up", "--home", str(tmp_path / "new"), "--base", "embedded", "--cpus", "0"), "'--cpus'"),
         (("pretrain", "--out", str(tmp_path / "new"), "--steps", "0"), "'--steps'"),
+        (("bench", "all", "--out", str(tmp_path / "new" / "all.md")), "'--out'"),
+        (("bench", "scale", "--out", str(tmp_path)), "'--out'"),
         (("pretrain", "--out", str(tmp_path / "new"), "--seed", "-1"), "'--seed'"),
     ):
         refused = CliRunner().invoke(main.app, list(arguments))
