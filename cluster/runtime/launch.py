@@ -52,9 +52,10 @@ def start(
         raise BadConfig(
             "a cluster of this machine is always closed; --insecure goes with --address"
         )
-    if chosen.storage is None:
+    running = home.running()
+    if chosen.storage is None or running is not None:
         require_founder(home, chosen)  # else what lies at the storage is asked by the head
-    if (running := home.running()) is not None:
+    if running is not None:
         if running.lost is not None:
             say(f"the cluster is being started again: {running.lost}")
             _await_again(home)

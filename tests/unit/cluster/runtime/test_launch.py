@@ -56,6 +56,9 @@ def test_up_and_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert (second.started, second.pid) == (False, found.pid)
         with pytest.raises(HomeInUse, match="fake:encoder"):
             client.up("hf:other")
+        for storage in (tmp_path / "elsewhere", "s3://bucket/prefix"):
+            with pytest.raises(HomeInUse, match="has the storage in its own directory"):
+                client.up(storage=storage)
     finally:
         assert client.down() is True
     assert not alive(found.pid)
