@@ -1,8 +1,8 @@
 """Arguments that are names of tasks, users and vectors, which a shell completes: those of the home
 that the command is for.
 
-A shell shows no message between two keys: where no cluster runs, or the asker sees nothing,
-there is nothing to complete.
+A shell shows no message between two keys: where no cluster runs, or the asker sees nothing
+or may not read the home, there is nothing to complete.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _beginning(
 ) -> list[str]:
     try:
         found = names(cli.client(_home(ctx)))
-    except TaclError:
+    except (TaclError, OSError):
         return []
     return [name for name in found if name.startswith(incomplete)]
 

@@ -81,7 +81,9 @@ def test_a_shell_completes_names_of_tasks_and_users(
     def completed(words: str) -> list[str]:
         asked = {"_TACL_COMPLETE": "complete_bash", "COMP_WORDS": words}
         asked["COMP_CWORD"] = str(len(words.split()) - 1)
-        return CliRunner().invoke(main.app, [], env=asked, prog_name="tacl").output.split()
+        found = CliRunner().invoke(main.app, [], env=asked, prog_name="tacl")
+        assert found.exception is None
+        return found.output.split()
 
     for name in ("signs", "silk"):
         ok(tacl("submit", name, "--data", "data.csv", "--again", "--watch"))
@@ -97,6 +99,7 @@ def test_a_shell_completes_names_of_tasks_and_users(
     assert completed("tacl retry nothing") == []
     monkeypatch.setattr(app, "client", Client)  # of a home where no cluster runs
     assert completed("tacl retry si") == []
+    assert completed("tacl --home data.csv retry si") == []  # of one that cannot be read
 
 
 def test_a_character_that_cannot_be_shown_is_told_by_its_number(
