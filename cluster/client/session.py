@@ -16,7 +16,7 @@ from cluster.domain.api import CoordinatorAPI
 from cluster.domain.base import Base, RequestContext, new_id
 from cluster.domain.following import Following
 from cluster.storage.home import Home
-from tacl.errors import NotAllowed
+from tacl.errors import BadConfig, NotAllowed
 
 if TYPE_CHECKING:
     from cluster.client.http import Server
@@ -69,7 +69,13 @@ class Session:
             from cluster.client.http import Server
 
             server, home = Server(home, token), None
-        self.home = Home((Path(home).expanduser() if home else default_home()).resolve())
+        place = Path(home).expanduser() if home else default_home()
+        if server is None and place.parts[:1] in (("http:",), ("https:",)):
+            raise BadConfig(
+                "a home is a directory (--home, TACL_HOME), and an address was given; a server is "
+                'asked over HTTP, or in Python by Client("http://...")'
+            )
+        self.home = Home(place.resolve())
         self.user = user or _whoami()
         self._server, self._coordinator, self._predictor = server, coordinator, predictor
         self._following = Following()

@@ -257,6 +257,14 @@ def test_the_default_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     assert default_home() == Path.home() / ".tacl"
 
 
+def test_an_address_is_no_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TACL_HOME", "http://127.0.0.1:8300")
+    for home in (None, Path("https://tacl.example")):
+        with pytest.raises(BadConfig, match="a home is a directory"):
+            Client(home)
+    Client("http://127.0.0.1:8300")
+
+
 def test_a_base_is_the_same_from_everywhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
