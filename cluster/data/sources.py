@@ -177,6 +177,8 @@ def _splits(found: DatasetDict) -> Splits:
 
 def located(data: str) -> Path | None:
     """Where the data lie; None when they have the name of a data set on a hub. DataNotFound."""
+    if not data:  # as of a variable that is not set; and not the folder that one is in
+        raise DataNotFound("no data are named: '' was given; give a file, a folder or a hub id")
     path = Path(os.path.expanduser(data))
     if path.exists():
         return path.resolve()

@@ -116,3 +116,5 @@ def test_the_hub_is_asked_for_the_id_without_its_configuration(
     for nothing in ("data.csv", "data.csv:few", "some/where/else", f"{hub}:", f"{hub}:a/b"):
         with pytest.raises(DataNotFound, match="no file or folder"):
             sources.located(nothing)
+    with pytest.raises(DataNotFound, match="no data are named"):
+        sources.located("")  # not the folder that it is asked from
