@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from itertools import accumulate
+from itertools import accumulate, islice
 
 from cluster.domain import reports
 from cluster.domain.base import PAGE
@@ -163,15 +163,15 @@ def _each(found: Evaluated, kind: str) -> dict[str, float]:
 
 def accuracy_history(sight: Sight, user: str | None) -> reports.AccuracyHistory:
     """Of this user's models, or of everybody's, in order of time: each model once, as it was
-    measured last; of the latest PAGE evaluations."""
+    measured last; of the latest PAGE evaluations that are seen."""
     registry = sight.registry
     known = [model.digest for model in registry.compositions(user)] if user else []
+    every, sees = registry.evaluations(user, known), sight.visibility.sees_all
+    seen = (one for one in every if sees(tasks_of(one[0].work)))
     rows: dict[str, reports.MeasuredModel] = {}
-    for record, found in registry.evaluations(user, known):
+    for record, found in reversed([*islice(seen, PAGE)]):
         assert isinstance(record.work, EvaluateWork)
         model = record.work.composition
-        if not sight.visibility.sees_all(tasks_of(record.work)):
-            continue
         assert record.ended is not None  # it is done
         rows.pop(model.digest, None)  # measured again, it comes later
         rows[model.digest] = reports.MeasuredModel(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Annotated, Any, Literal, TypeVar
@@ -242,15 +242,18 @@ class RunTable(Database):
 
     def evaluations(
         self, user: str | None, models: Collection[str] = ()
-    ) -> list[tuple[RunRecord, orders.Evaluated]]:
-        """Those of a user, or of anybody, and of these models: the latest PAGE, oldest first."""
+    ) -> Iterator[tuple[RunRecord, orders.Evaluated]]:
+        """Those of a user, or of anybody, and of these models: the latest first, read by PAGE."""
         done = sa.select(RUN).where(*one(RUN, kind="evaluate", state=RunState.DONE))
         if user is not None:
             done = done.where(sa.or_(RUN.c.user == user, RUN.c.model.in_(models)))
-        rows = self._rows(done.order_by(RUN.c.number.desc()).limit(PAGE))
-        return [
-            (run_of(row), orders.Evaluated.model_validate_json(row.result)) for row in rows[::-1]
-        ]
+        done = done.order_by(RUN.c.number.desc()).limit(PAGE)
+        rows = self._rows(done)
+        while rows:
+            for row in rows:
+                yield run_of(row), orders.Evaluated.model_validate_json(row.result)
+            older = done.where(RUN.c.number < rows[-1].number)
+            rows = self._rows(older) if len(rows) == PAGE else ()
 
     def run_ids(self, state: RunState, kind: RunKind) -> list[str]:
         """In order of acceptance."""

@@ -11,6 +11,8 @@ from cluster.coordinator.accounts import DAY
 from cluster.domain.api import ReadAPI
 from cluster.domain.base import RequestContext, new_id
 from cluster.domain.compositions import Composition
+from cluster.reading import reports
+from cluster.registry import runs
 from tacl.errors import (
     Erased,
     NoComposition,
@@ -74,6 +76,27 @@ def test_a_private_task_is_its_owners_alone(scene: Scene, reads: ReadAPI) -> Non
     assert reads.accuracy_history(BOB, None).rows == ()
     scene.coordinator.remove(asks("remove"), SECRET, False)
     require_unknown(reads, BOB)
+
+
+def test_evaluations_that_are_not_seen_push_out_none(
+    scene: Scene, reads: ReadAPI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (runs, reports):
+        monkeypatch.setattr(module, "PAGE", 2)
+    scene.trained("open", "other")
+    scene.submit(SECRET, owner="ann", private=True)
+    scene.settle()
+    for user, terms in (
+        ("bob", ["+open"]),
+        ("bob", ["+other"]),
+        ("bob", ["+open", "+other"]),
+        *(("ann", [f"{number}*{SECRET}"]) for number in range(1, 4)),
+    ):
+        compose(scene, user, *terms)
+        scene.coordinator.evaluate(asks(new_id()), user)
+        scene.settle()
+    seen = [row.terms for row in reads.accuracy_history(BOB, None).rows]
+    assert seen == [("+other@v1",), ("+open@v1", "+other@v1")]
 
 
 def test_a_name_is_anybodys_again_once_its_private_task_was_cancelled(
