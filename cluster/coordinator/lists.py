@@ -41,11 +41,11 @@ class Lists:
         self._written.discard(run_id)
 
     def write(self, state: facts.State, run_id: str) -> bool:
-        """Unless it is written. False where nobody knows any more what the fit was of: champions
-        moved after a death between its acceptance and its list."""
+        """Unless it is there: of a fit that stopped it may have been collected. False where nobody
+        knows any more what the fit was of: champions moved since, and its list is not there."""
         work = self._registry.run(run_id).work
         assert isinstance(work, FitWork)
-        if not work.listed.digest:
+        if not (work.listed.digest and self._blobs.exists(work.listed.digest)):
             with self._lock:
                 champions = self._champions.get(run_id)
                 if champions is None and run_id in fits(state):

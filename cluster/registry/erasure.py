@@ -211,13 +211,13 @@ _OF_TASK, _OF_OWNERS, _NEEDED = _kept(*given(TASK.c.name)), _kept(*_OWN), _neede
 
 
 def _asked_of(db: sa.Connection) -> Naming:
-    """Files that compositions, fits and evaluations still need: those that are owed, and those
-    that stopped while their user awaits them."""
+    """Files that compositions, fits and evaluations still need: those that are owed, and
+    compositions that stopped while their user awaits them."""
     awaited = RUN.c.run_id.in_(sa.select(AWAITED.c.run_id))
     left = sa.or_(RUN.c.state.in_(OWED), sa.and_(RUN.c.state.in_(STOPPED), awaited))
     for text in db.scalars(sa.select(RUN.c.work).where(RUN.c.kind == "compose", left)):
         yield from _given_for(text)
-    fits = RUN.c.kind == "fit", RUN.c.state.in_((*OWED, *STOPPED))
+    fits = RUN.c.kind == "fit", RUN.c.state.in_(OWED)  # one that is retried is listed again
     for text in db.scalars(sa.select(RUN.c.work).where(*fits)):
         yield from listed_of(FitWork.model_validate_json(text))
     owed = RUN.c.kind == "evaluate", RUN.c.state.in_(OWED)

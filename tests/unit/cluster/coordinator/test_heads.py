@@ -261,7 +261,7 @@ def test_the_first_fit_stays_the_first_when_the_clock_is_set_back(
         scene.restart()
 
 
-def test_the_list_of_a_fit_stays_while_it_is_owed_or_may_be_retried_and_then_goes(
+def test_the_list_of_a_fit_stays_while_it_is_owed_and_is_written_again_for_a_retry(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(garbage, "GRACE", -1.0)
@@ -281,10 +281,11 @@ def test_the_list_of_a_fit_stays_while_it_is_owed_or_may_be_retried_and_then_goe
 
     assert is_there()
     scene.fail("fit")
-    assert is_there()
+    assert not is_there()
     scene.restart()
     scene.coordinator.retry(asks("again"), "a")
     assert is_there()
+    assert fits(scene)[-1] == ["a"]
     scene.settle()
     scene.coordinator.tick()
     assert not blobs.exists(work.listed.digest)
