@@ -10,6 +10,7 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
+from cluster.domain.base import PAGE
 from cluster.domain.status import TaskState, TaskStatus
 from jobs.console import tables
 from jobs.console.progress import lines
@@ -38,8 +39,9 @@ def fitting(found: tables.Overview, console: Console) -> RenderableType:
     while True:
         tasks = _first(found, most)
         some = found.model_copy(update={"tasks": tasks, "users": users})
-        left = len(found.tasks) - len(tasks), len(found.users) - len(users)
-        view = shown(some, *left)
+        left = len(found.users) - len(users)
+        more = f"{'at least ' if len(found.users) >= PAGE else ''}{left} more" if left else ""
+        view = shown(some, len(found.tasks) - len(tasks), more)
         over = len(console.render_lines(view)) - console.height
         if over <= 0 or most == 0:
             return view
@@ -53,10 +55,10 @@ def _first(found: tables.Overview, most: int) -> tuple[TaskStatus, ...]:
     return tuple(found.tasks[number] for number in sorted(newest[:most]))
 
 
-def shown(found: tables.Overview, tasks: int = 0, users: int = 0) -> RenderableType:
-    """`tasks`, `users`: how many more there are."""
+def shown(found: tables.Overview, tasks: int = 0, users: str = "") -> RenderableType:
+    """`tasks`, `users`: how many more there are; of users one look is told the first PAGE."""
     models = [f"{one.user}: {' '.join(one.terms)}" for one in found.users]
-    lines = ["models", *models, *([f"and {users} more"] if users else []), ""] if models else []
+    lines = ["models", *models, *([f"and {users}"] if users else []), ""] if models else []
     if tasks:
         lines = [f"and {tasks} more task{'s' if tasks > 1 else ''}: tacl status", "", *lines]
     return Group(tables.status(found), Text("\n".join(["", *lines, "Ctrl-C ends this view"])))

@@ -188,12 +188,17 @@ def watch(asked: cli.Client, names: SomeTasks = None) -> None:
 
 
 def _overview(asked: cli.Client, names: Sequence[str] | None) -> console.tables.Overview:
-    return _Looking(asked, names)()
+    """With every user's model, page by page."""
+    found = _Looking(asked, names)()
+    users, page = [*found.users], found.users
+    while page:
+        users += (page := asked.users(after=page[-1].user))
+    return found.model_copy(update={"users": tuple(users)})
 
 
 class _Looking:
-    """At a cluster, again and again. Everybody's models are asked for where the status is new; a
-    sum that somebody composes leaves that as it is, and is seen within AGAIN looks."""
+    """At a cluster, again and again. The first users' models are asked for where the status is new;
+    a sum that somebody composes leaves that as it is, and is seen within AGAIN looks."""
 
     def __init__(self, asked: cli.Client, names: Sequence[str] | None) -> None:
         self._asked, self._names = asked, names or ()

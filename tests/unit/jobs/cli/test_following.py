@@ -12,6 +12,8 @@ from cluster.client.client import Client
 from cluster.domain.reports import UserModel
 from cluster.domain.status import ClusterStatus
 from cluster.errors import exit_code
+from cluster.reading import reports
+from cluster.registry import compositions
 from jobs import console
 from jobs.cli.verbs.tasks import AGAIN
 from tacl.errors import UnknownTask
@@ -75,6 +77,18 @@ def test_who_watches_asks_for_all_models_where_something_is_new(
     monkeypatch.setattr(console.live, "watch", lambda look: [look() for _ in range(2 * AGAIN)])
     ok(tacl("watch", "faces"))
     assert asked == []
+
+
+def test_status_tells_of_every_users_model(tacl: Tacl, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (reports, compositions):
+        monkeypatch.setattr(module, "PAGE", 2)
+    ok(tacl("submit", "faces", "--data", "data.csv"))
+    ok(tacl("wait"))
+    users = ["ann", "bob", "cid", "dan", "eve"]
+    for user in users:
+        ok(tacl("compose", user, "+faces"))
+    found = json.loads(tacl("status", "--json").stdout)
+    assert [one["user"] for one in found["users"]] == users
 
 
 def test_who_follows_a_task_is_shown_no_others(tacl: Tacl, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from cluster.domain.base import RequestContext
+from cluster.domain.base import PAGE, RequestContext
 from cluster.domain.status import ClusterStatus, Phase, TaskState, TaskStatus
 from cluster.domain.work import Progress
 from cluster.scheduler.state import Node
@@ -117,6 +117,9 @@ def test_a_screen_has_lines_for_what_is_owed_before_what_is_ready(tmp_path, widt
     shown_ones = {word for word in words if word.startswith("old")}
     assert int(more.split()[1]) == 40 - len(shown_ones)
     assert told[-3:] == ["and 24 more", "", "Ctrl-C ends this view"]
+    found = found.model_copy(update={"users": found.users[:1] * PAGE})
+    console.print(fitting(found, console))
+    assert "and at least 44 more" in console.export_text()
 
 
 def test_what_is_told_of_a_run_has_the_time_that_is_left(tmp_path) -> None:
