@@ -30,6 +30,7 @@ from cluster.domain.visibility import Visibility
 from cluster.reading.reads import Reads
 from cluster.reading.sight import Known
 from cluster.registry import Registry, Request, TaskRecord
+from cluster.scheduler import upkeep
 from cluster.scheduler.leases import Leases
 from cluster.scheduler.state import Cancelled, State
 from cluster.storage.home import Home
@@ -208,7 +209,8 @@ class Shell(Reads):
     ) -> Decision[A]:
         """Stop these runs; compositions that are dismissed are awaited no more."""
         who = context.user or "an admin"
-        write = partial(self._registry.cancel, run_ids, dismissed, who)
+        unspent = upkeep.unspent(self._state, run_ids)
+        write = partial(self._registry.cancel, run_ids, dismissed, who, unspent=unspent)
         events = [Cancelled(run_id) for run_id in run_ids]
         return Decision(answer, write, partial(self._execution.happened, *events))
 

@@ -132,7 +132,9 @@ class TaskRequests(Quotas):
             if not leaves:
                 return self._cancelled(context, answer, chosen)
             uses = self._using(task)
-            write = partial(self._registry.remove, task, CANCELLED, uses, (), ())
+            unspent = upkeep.unspent(self._state, uses)
+            removal = task, CANCELLED, uses, (), ()
+            write = partial(self._registry.remove, *removal, unspent=unspent)
             return Decision(answer, write, partial(self._withdraw, Removed(task, uses)))
 
         parts = {"task": task} | ({"keep": "yes"} if keep else {})
@@ -155,8 +157,9 @@ class TaskRequests(Quotas):
                     self._execution.heads = self._execution.heads.purged(task)
 
             answer = RemovedTask(task=task, purged=purge, users=users, withdrawn=uses)
-            by = context.user or "an admin"
-            write = partial(self._registry.remove, task, how, uses, anew, gone, by=by)
+            by, unspent = context.user or "an admin", upkeep.unspent(self._state, uses)
+            removal = task, how, uses, anew, gone
+            write = partial(self._registry.remove, *removal, by=by, unspent=unspent)
             return Decision(answer, write, withdraw)
 
         parts = {"task": task, "purge": purge}

@@ -15,7 +15,8 @@ class Balance(Database):
 
 
 def change_balance(db: sa.Connection, by: int) -> None:
-    put_over(db, META, {"name": "balance"}, value=str(_balance(db) + by))
+    if by:
+        put_over(db, META, {"name": "balance"}, value=str(_balance(db) + by))
 
 
 def _balance(db: sa.Connection) -> int:

@@ -154,11 +154,17 @@ class RunTable(Database):
             log(db, "failed", cause, row.task, run_id)
 
     def cancel(
-        self, run_ids: Collection[str], dismissed: Collection[str], who: str, request: Request
+        self,
+        run_ids: Collection[str],
+        dismissed: Collection[str],
+        who: str,
+        request: Request,
+        unspent: int = 0,
     ) -> None:
         """`who` wants these runs no more; they can be queued again. Compositions that are
-        dismissed are awaited no more."""
+        dismissed are awaited no more, and the balance gets what is `unspent`."""
         with self._write(request=request) as db:
+            change_balance(db, unspent)
             stop(db, run_ids, RunState.CANCELLED, f"cancelled by {who}")
             dismiss(db, AWAITED.c.run_id, dismissed)
 

@@ -15,6 +15,7 @@ from cluster.domain.status import OWED, RunState
 from cluster.domain.tasks import GENERIC, Shard, Submission
 from cluster.domain.visibility import ALL, Visibility
 from cluster.domain.work import TrainWork
+from cluster.registry.balance import change_balance
 from cluster.registry.database import Database, Request, among, change, given, of, put, value
 from cluster.registry.erasure import PURGED, dismiss, owe_erasure, owe_later, parts_of_task
 from cluster.registry.journal import log
@@ -101,10 +102,13 @@ class TaskTable(Database):
         erased: Iterable[str],
         request: Request,
         by: str = "",
+        unspent: int = 0,
     ) -> None:
         """Withdraw a task, and runs. `how`: CANCELLED frees the name; `by`: who asked. Runs that
-        met what is purged begin anew, and blobs are owed their erasure."""
+        met what is purged begin anew, blobs are owed their erasure, and the balance gets what is
+        `unspent`."""
         with self._write(request=request) as db:
+            change_balance(db, unspent)
             change(db, TASK, {"name": name}, removed=how)
             dismiss(db, AWAITED.c.run_id, withdrawn)
             what = "a private task" if is_private(db, name) else name  # runs of others are told

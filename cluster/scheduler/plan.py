@@ -64,6 +64,7 @@ def _apply(state: State, event: facts.Event) -> Iterator[facts.Instruction]:
             yield _fail(state, run_id, cause)
         case facts.Cancelled(run_id):
             yield Stop(run_id)
+            _give_back(state, state.runs[run_id])
             _give_up(state, run_id)
         case facts.Removed():
             yield from _remove(state, event)
@@ -165,6 +166,11 @@ def _give_up(state: State, run_id: str) -> None:
     _ask(state, run)
 
 
+def _give_back(state: State, run: PlannedRun) -> None:
+    state.balance += run.cost
+    run.cost = 0
+
+
 def _remove(state: State, event: facts.Removed) -> Iterator[Stop]:
     """As if it had never come: what its runs were about is asked again, without it. A vector that
     was not due before is not due now, since nothing is measured anew."""
@@ -173,6 +179,7 @@ def _remove(state: State, event: facts.Removed) -> Iterator[Stop]:
     for run_id in dict.fromkeys((*event.runs, *touched)):  # some are not in the registry yet
         if (run := state.runs.pop(run_id, None)) is not None:
             state.unmeasurable.difference_update(run.cells)
+            _give_back(state, run)
             _ask(state, run)
         yield Stop(run_id, forget=True)
     for run_id in event.anew:

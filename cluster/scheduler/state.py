@@ -123,6 +123,8 @@ class PlannedRun:
     user: str | None = None  # the person who asked for it
     gives_way: bool = False  # it is to give its place back (`giving_way`)
     gave_way: int = 0  # times, since this process began
+    # what this process took of the balance for it, and gives back where it ends before it starts
+    cost: int = field(default=0, compare=False)
 
 
 Champions = dict[str, str]  # by task the digest of its vector

@@ -53,6 +53,16 @@ def add(state: State, run: PlannedRun) -> None:
     state.done.discard(run.run_id)
 
 
+def _pay(state: State, run: PlannedRun) -> None:
+    add(state, run)
+    state.balance -= run.cost
+
+
+def unspent(state: State, run_ids: Iterable[str]) -> int:
+    """What was taken of the balance for those of these runs that did not start."""
+    return sum(state.runs[run_id].cost for run_id in run_ids if run_id in state.runs)
+
+
 # -- the matrix of what vectors do to inputs
 
 
@@ -84,8 +94,8 @@ def _measures(state: State, wanted: Iterator[MatrixCell]) -> Iterator[Measure]:
         return
     if cells := tuple(islice(wanted, most)):
         run_id = identity("measure", {"base": state.base, "cells": cells})
-        add(state, PlannedRun(run_id, "measure", 0, cells=cells))
-        state.balance -= (cost := len(cells) * budget.CELL)
+        cost = len(cells) * budget.CELL
+        _pay(state, PlannedRun(run_id, "measure", 0, cells=cells, cost=cost))
         yield Measure(run_id, cost, cells)
 
 
@@ -191,8 +201,8 @@ def _refreshes(state: State) -> Iterator[RefreshChampion]:
             continue
         others = frozenset(name for name, _ in refresh.others)
         needs = needs_of("refresh", state.tasks[task].options)
-        add(state, PlannedRun(refresh.run_id, "refresh", 0, task, needs, others=others))
-        state.balance -= refresh.cost
+        about = refresh.run_id, "refresh", 0, task, needs
+        _pay(state, PlannedRun(*about, others=others, cost=refresh.cost))
         state.refreshes += 1
         yield refresh
 

@@ -139,6 +139,34 @@ def test_what_waits_for_the_budget_of_the_next_arrivals_is_told(tmp_path: Path) 
     assert f"{', '.join(waiting)}: a refresh waits" in told.getvalue()
 
 
+@pytest.mark.parametrize("ends", ["cancelled", "removed"])
+def test_what_a_refresh_that_did_not_start_would_cost_is_left_for_others(
+    tmp_path: Path, ends: str
+) -> None:
+    scene = Scene(tmp_path, Node(1), tau=loud).trained("digits", refresh="on_arrival")
+    scene.coordinator.compose(asks("compose"), "ann", ["+digits"])
+    scene.arrive("shapes")
+    scene.coordinator.evaluate(asks("evaluate"), "ann")
+    scene.finish("measure")
+    assert scene.task("digits").refresh == "queued"
+    before = scene.coordinator._state.balance
+
+    def require_given_back() -> None:
+        found = scene.coordinator._state.balance, scene.coordinator._registry.balance()
+        assert found == (before + REFRESH, before + REFRESH)
+
+    if ends == "removed":
+        scene.coordinator.remove(asks("remove"), "digits", False)
+        return require_given_back()
+    for number in range(2):
+        scene.coordinator.cancel(asks(f"cancel {number}"), "digits")
+        require_given_back()
+        assert scene.coordinator.retry(asks(f"retry {number}"), "digits").retried
+    scene.settle()
+    assert scene.task("digits").version == 2
+    require_given_back()
+
+
 def test_a_request_that_was_answered_before_answers_were_json_is_recognised(scene: Scene) -> None:
     asked = identity("refresh", {"task": "digits"})
     scene.coordinator._registry.cancel([], [], "ann", Request("now", asked, "the run of then"))
