@@ -84,7 +84,24 @@ def has_room(
     """Whether a group fits once the groups that are `given` have gone, and `nodes_free` is what
     each node has left then; () where nothing says it but counting."""
     counted = _is_enough(with_back(free(state), given), needs)
+    counted = counted and _in_one_piece(state, needs, given)
     return counted and placeable(state.nodes, needs) and placeable(nodes_free or state.nodes, needs)
+
+
+def _in_one_piece(state: State, needs: Needs, given: Sequence[Needs] = ()) -> bool:
+    """Whether what is left can be more than parts of different GPUs, each too small: of workers
+    with more than half of one, each has its own, which only what fits beside it shares."""
+
+    if not needs.gpus:
+        return True
+
+    def closed(groups: Iterable[Needs]) -> float:
+        large = (one for one in groups if one.gpus > 0.5 and one.gpus + needs.gpus > 1)
+        return sum(one.workers * max(1, one.gpus) for one in large)
+
+    running = (run.needs for run in state.runs.values() if run.state == RunState.RUNNING)
+    left = sum(n.gpus - n.held_gpus for n in state.nodes) - closed(running) + closed(given)
+    return needs.workers * max(1, needs.gpus) <= left
 
 
 def _is_enough(room: Node, needs: Needs) -> bool:
@@ -208,6 +225,8 @@ def reason(state: State, run: PlannedRun, visibility: Visibility = ALL) -> str:
     found = f"{max(room.cpus, 0)} of {_count(cpus, 'CPU')} free"
     if run.needs.gpus:
         found += f" and {max(room.gpus, 0):g} of {_count(gpus, 'GPU')} free"
+        if _is_enough(room, run.needs) and not _in_one_piece(state, run.needs):
+            found += " in parts"
     if state.free and _is_enough(room, run.needs) and not placeable(state.free, run.needs):
         found = "free are " + "; ".join(_has(node) for node in state.free)
     running = (other for other in state.runs.values() if other.state == RunState.RUNNING)

@@ -126,6 +126,20 @@ def test_runs_share_a_gpu_as_far_as_it_goes() -> None:
     assert "0 of 1 GPU free" in world.why("train d")
 
 
+@pytest.mark.parametrize("wide", [0.625, 1])
+def test_parts_of_several_gpus_are_no_room_for_what_needs_one(wide: float) -> None:
+    world = World(Node(8, 3))
+    for name in "abc":
+        world.submit(name, Options(gpus_per_worker=0.625))
+    world.submit("wide", Options(gpus_per_worker=wide))
+    assert world.running == {"train a", "train b", "train c"}
+    assert "5 of 8 CPUs free and 1.125 of 3 GPUs free in parts" in world.why("train wide")
+    world.publish("train a")
+    assert "train wide" in world.running
+    world.submit("beside", Options(gpus_per_worker=0.375))
+    assert "train beside" in world.running
+
+
 def test_what_is_free_of_several_gpus_is_told_in_parts() -> None:
     world = World(Node(8, 2))
     world.submit("a", Options(gpus_per_worker=0.5))
