@@ -39,6 +39,7 @@ class TaskRequests(Quotas):
                 return
             if name is not None:
                 require_free(name, self._shards)
+                self._registry.require_free(name)
             if context.user is not None:
                 self._require_share(context, context.user)
 

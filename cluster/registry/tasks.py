@@ -71,17 +71,19 @@ class TaskTable(Database):
                     "use another --home."
                 )
 
+    def require_free(self, name: str) -> None:
+        """NameTaken as in `accept`."""
+        with self._read() as db:
+            _had_before(db, name)
+
     def accept(self, submission: Submission, work: TrainWork, request: Request) -> None:
         """Task, shard, run and answer. NameTaken when the name is, but not by what was cancelled
         before it had a vector."""
         name = submission.name
         with self._write(request=request) as db:
-            found = db.execute(_REMOVED, of(name=name)).first()
-            if found is not None and found.removed != CANCELLED:
-                was = f" (it was {found.removed})" if found.removed else ""
-                raise NameTaken(f"there is a task {name} already{was}; submit under another name")
+            was_cancelled = _had_before(db, name)
             ordinal = 1 + (db.scalar(_NEWEST) or 0)
-            if found is not None:
+            if was_cancelled:
                 db.execute(TASK.delete().where(TASK.c.name == name))
             row = {"name": name, "ordinal": ordinal, "run_id": work.run_id, "head": ""}
             row |= {"owner": submission.owner, "submission": submission.model_dump_json()}
@@ -182,6 +184,15 @@ class TaskTable(Database):
         """Also one that was removed: models that use it work on."""
         (row,) = self._rows(_TASK, name=name)
         return _task(row)
+
+
+def _had_before(db: sa.Connection, name: str) -> bool:
+    """Whether a task that was cancelled had the name. NameTaken where another has it, or had."""
+    found = db.execute(_REMOVED, of(name=name)).first()
+    if found is not None and found.removed != CANCELLED:
+        was = f" (it was {found.removed})" if found.removed else ""
+        raise NameTaken(f"there is a task {name} already{was}; submit under another name")
+    return found is not None
 
 
 @cache

@@ -131,6 +131,7 @@ def test_what_is_removed_is_used_no_more_and_models_work_on(tmp_path: Path) -> N
         (UnknownTask, lambda: scene.coordinator.update_composition(asks("update"), "alice")),
         (UnknownTask, lambda: scene.coordinator.remove(asks("again"), "digits", False)),
         (NameTaken, lambda: scene.submit("digits", request_id="same name")),
+        (NameTaken, lambda: scene.coordinator.admit(asks("admit"), "digits")),
     ]
     for error, call in refused:
         with pytest.raises(error, match="digits"):
