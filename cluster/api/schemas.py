@@ -12,7 +12,7 @@ from cluster.domain import compositions
 from cluster.domain.base import Sent
 from cluster.domain.operations import AnswerWay
 from cluster.domain.tasks import CLASSES, NAME_CHARACTERS, Options, Reading
-from cluster.domain.users import Role
+from cluster.domain.users import DAYS, Role
 from cluster.domain.work import Evaluated
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}$")]
@@ -98,7 +98,7 @@ class NewToken(Successor):
     """`days` until it ends; null: it never does."""
 
     role: Role = "user"
-    days: float | None = Field(default=365.0, gt=0, le=36500)
+    days: float | None = Field(default=365.0, gt=0, le=DAYS)
 
 
 class Compose(Wire):

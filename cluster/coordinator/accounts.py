@@ -10,13 +10,12 @@ from functools import partial
 from cluster.coordinator.shell import Decision, Shell
 from cluster.domain.base import RequestContext
 from cluster.domain.names import checked_name, meant
-from cluster.domain.users import ROLES, IssuedToken, RevokedTokens, Role
+from cluster.domain.users import DAYS, ROLES, IssuedToken, RevokedTokens, Role
 from cluster.reading.tokens import OVERLAP, SHOWN, ended
 from cluster.registry.tokens import TokenRecord
 from tacl.errors import BadConfig, StorageUnavailable, TooMany, UnknownUser
 
 DAY = 86400.0
-DAYS = 36500  # that a token lives at most: no calendar has the end of some numbers
 TOKENS = 100  # of a user, past which nobody but an admin makes more
 HOUR = int(OVERLAP)
 

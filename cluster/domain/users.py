@@ -8,6 +8,7 @@ from cluster.domain.base import Reply
 
 Role = Literal["user", "submitter", "admin"]
 ROLES: tuple[Role, ...] = ("user", "submitter", "admin")  # each may do what those before it may
+DAYS = 36500  # that a token lives at most: no calendar has the end of some numbers
 
 
 class Holder(Reply):
