@@ -3,7 +3,8 @@ transaction, so that of two processes one does it and a process that dies has do
 
 from __future__ import annotations
 
-from contextlib import closing
+import sqlite3
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import sqlalchemy as sa
 from cluster.registry.database import Database, revision
 from cluster.registry.dialects import hold
 from cluster.registry.schema import REVISION
+from tacl.errors import StorageUnavailable
 
 
 @dataclass(frozen=True)
@@ -60,12 +62,20 @@ class _AnySchema(Database):
         """By a connection of its own, which sees what was committed. A server has backups."""
         if self._engine.dialect.name != "sqlite":
             return None
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = folder / f"registry-{found}.sqlite"
-        path.unlink(missing_ok=True)  # of a process that died here
-        with closing(self._engine.raw_connection()) as connection:
-            connection.cursor().execute("VACUUM INTO ?", (str(path),))
-        path.chmod(0o600)
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            path.unlink(missing_ok=True)  # of a process that died here
+            with closing(self._engine.raw_connection()) as connection:
+                connection.cursor().execute("VACUUM INTO ?", (str(path),))
+            path.chmod(0o600)
+        except (OSError, sqlite3.Error) as error:
+            with suppress(OSError):
+                path.unlink()
+            raise StorageUnavailable(
+                f"the registry is to be kept in {path} as it is before its migration: {error}. "
+                "Free some space there; then repeat what you asked"
+            ) from error
         return path
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import resource
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -22,9 +24,9 @@ from cluster.domain.tasks import GENERIC
 from cluster.domain.work import FitWork, asked_by
 from cluster.registry import Found, Registry
 from cluster.registry.dialects import engine_of, hold
-from cluster.registry.migrating import Migrated, migrate
+from cluster.registry.migrating import Migrated, _AnySchema, migrate
 from cluster.registry.schema import METADATA, REVISION, RUN, VERSION
-from tacl.errors import BadConfig, HomeInUse
+from tacl.errors import BadConfig, HomeInUse, StorageUnavailable
 from tests.support.fakes import BASE
 from tests.support.postgres import Server
 from tests.support.released import SCHEMAS, unpacked
@@ -163,6 +165,27 @@ def test_the_file_is_kept_as_it_was(tmp_path: Path) -> None:
     with closing(sqlite3.connect(done.snapshot)) as db:
         assert db.execute("SELECT value FROM meta WHERE name = 'schema'").fetchall() == [("4",)]
         assert db.execute("SELECT count(*) FROM token").fetchall() == [(rows(url)["token"],)]
+
+
+def test_where_the_file_cannot_be_kept_nothing_is_migrated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, folder, keep = unpacked(tmp_path).registry_url, tmp_path / "before", _AnySchema._snapshot
+
+    def on_a_full_disk(*of: Any) -> Path | None:
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (8192, limits[1]))
+        try:
+            return keep(*of)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+    with monkeypatch.context() as full:
+        full.setattr(_AnySchema, "_snapshot", on_a_full_disk)
+        with pytest.raises(StorageUnavailable, match="Free some space"):
+            migrate(url, folder)
+    assert not [*folder.iterdir()]
+    assert migrate(url, folder)
 
 
 def _migrate(url: str, folder: Path, told: Callable[[Migrated | None], object]) -> None:
