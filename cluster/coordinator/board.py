@@ -25,7 +25,7 @@ from cluster.domain.work import FitWork, MeasureWork, Progress, tasks_of
 from cluster.registry import Registry, RunRecord, TaskRecord
 from cluster.scheduler.queue import situation
 from cluster.scheduler.state import State
-from cluster.scheduler.upkeep import fits
+from cluster.scheduler.upkeep import is_current
 
 SHOWN = 40  # tasks and runs that one answer tells
 REMEMBERED = 10_000  # of what is gone, and of versions; who looked before is told everything again
@@ -300,13 +300,13 @@ class Board:
                 self._put(key, run)
 
     def _is_past(self, run: RunRecord, awaited: Collection[str], state: State) -> bool:
-        """A refresh that failed, of a vector that is no champion any more, or a fit of others than
-        those of now; a composition that failed or was cancelled, and that its user awaits no
-        more."""
+        """A refresh that failed, of a vector that is no champion any more, or a fit or a measure of
+        others than those of now; a composition that failed or was cancelled, and that its user
+        awaits no more."""
         if run.kind == "compose":
             return run.run_id not in awaited
-        if run.kind == "fit":
-            return run.run_id not in fits(state)
+        if run.kind in ("fit", "measure"):
+            return not is_current(state, state.runs[run.run_id])
         if run.kind != "refresh":
             return False
         champion = self._champion(run.task)

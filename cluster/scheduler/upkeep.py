@@ -289,10 +289,12 @@ def refresh_of(state: State, task: str) -> RefreshChampion:
 
 def is_current(state: State, run: PlannedRun) -> bool:
     """Whether a failed run is worth another try: a fit is not when champions have changed, a
-    refresh not when there is another one, or when the vector or the samples are no longer those of
-    then."""
+    measure not when all its pairs have, a refresh not when there is another one, or when the vector
+    or the samples are no longer those of then."""
     if run.kind == "fit":
         return run.run_id in fits(state)
+    if run.kind == "measure":
+        return any(cell == cell_of(state, cell.task, cell.on) for cell in run.cells)
     if run.kind != "refresh" or run.task is None:
         return True
     same = refresh_of(state, run.task).run_id == run.run_id

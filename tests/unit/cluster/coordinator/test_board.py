@@ -132,6 +132,20 @@ def test_work_that_ended_is_gone_and_what_failed_is_told_while_it_matters(scene:
     assert told.work == ()
 
 
+def test_a_measure_that_failed_is_told_until_its_vector_is_replaced(scene: Scene) -> None:
+    scene.trained("one")
+    scene.arrive("two")
+    scene.fail("measure")
+    assert [run.state for run in scene.status().work] == [RunState.FAILED]
+    scene.coordinator.refresh(asks("refresh"), "one")
+    scene.settle()
+    assert scene.task("one").version == 2
+    assert scene.status().work == ()
+    assert scene.coordinator.retry(asks("retry"), "one").retried == ()
+    scene.coordinator.move_alias(asks("back"), "one", "champion", 1, 2)
+    assert [run.state for run in scene.status().work] == [RunState.FAILED]
+
+
 def test_nobody_hears_of_what_is_somebody_elses(scene: Scene) -> None:
     scene.trained("one")
     scene.coordinator.submit(ADMIN, submission(scene.home, "ann.own", owner="ann", private=True))
