@@ -257,8 +257,9 @@ class Execution:
         """Write the list of tasks of every accepted fit that is about to start."""
 
         def write(run_id: str) -> None:
-            if not self._lists.write(self.state, run_id):
-                with self._lock:
+            is_listed = self._lists.write(self.state, run_id)
+            with self._lock:
+                if not is_listed and run_id in self.state.runs:  # a task may have taken it away
                     self.happened(facts.Failed(run_id, "vectors moved before its tasks were known"))
 
         with self._lock:

@@ -14,7 +14,7 @@ from cluster.domain.methods import head_blobs
 from cluster.domain.outcomes import Finished
 from cluster.domain.work import ComposeWork, EvaluateWork, FitWork
 from cluster.registry import erasure
-from cluster.scheduler.state import Node
+from cluster.scheduler.state import Node, State
 from cluster.storage.listed import listed_tasks
 from tests.support.fakes import ADMIN, Scene, asks
 
@@ -307,6 +307,21 @@ def test_a_fit_ends_with_a_task_of_its_own_and_with_no_other(scene: Scene) -> No
     assert process.cancelled
     scene.settle()
     assert fits(scene)[-1] == ["b"]
+
+
+def test_a_fit_that_ends_with_its_task_while_it_is_listed_is_nothing_wrong(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    write = Lists.write
+
+    def removed_before(lists: Lists, state: State, run_id: str) -> bool:
+        scene.coordinator.remove(asks("own"), "a", False)
+        return write(lists, state, run_id)
+
+    monkeypatch.setattr(Lists, "write", removed_before)
+    scene.trained("a", heads="fitted")
+    assert fits(scene) == []
+    assert not [one for one in caplog.records if one.levelname == "ERROR"]
 
 
 def dies_before_the_list(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
