@@ -43,11 +43,13 @@ class Garbage:
 
 
 def look(home: Home, registry: Registry) -> Garbage:
-    """Blobs and kept tangents that nothing needs."""
+    """Blobs and kept tangents that nothing needs. The file of theta0 stays: without it the next
+    process would have it once more in memory."""
     blobs, settings, now = home.blobs(), home.settings(), time.time()
     needed = {*registry.referenced(), *([settings.generic.digest] if settings else [])}
     files: dict[Path, int] = {}
-    for path in (*blobs.halves(), *_files(home.path / "cache")):
+    theta0 = settings and home.path / "cache" / "bases" / settings.base.digest
+    for path in {*blobs.halves(), *_files(home.path / "cache")} - {theta0}:
         with suppress(FileNotFoundError):  # whoever wrote it has done
             if now - (found := path.stat()).st_mtime > GRACE:
                 files[path] = found.st_size

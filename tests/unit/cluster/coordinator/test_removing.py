@@ -19,7 +19,17 @@ from cluster.registry import Request
 from cluster.scheduler.state import Node
 from cluster.storage.blobs import Stored
 from tacl.errors import Erased, NameTaken, RunFailed, TaclError, UnknownTask
-from tests.support.fakes import ADMIN, Scene, asks, calm, loud, result_of, shard_blob, submission
+from tests.support.fakes import (
+    ADMIN,
+    BASE,
+    Scene,
+    asks,
+    calm,
+    loud,
+    result_of,
+    shard_blob,
+    submission,
+)
 
 
 def on_disk(scene: Scene) -> set[str]:
@@ -268,15 +278,17 @@ def test_collecting_frees_what_nothing_refers_to(scene: Scene) -> None:
     half = blobs.local_path(stray).with_name(f".{stray}.half")
     half.write_bytes(b"hal")
     os.utime(half, (long_ago, long_ago))
-    kept = scene.home.path / "cache" / "tangents" / "x"
-    kept.parent.mkdir(parents=True)
-    kept.write_bytes(b"123")
-    os.utime(kept, (long_ago, long_ago))
+    cache = scene.home.path / "cache"
+    kept, base = cache / "tangents" / "x", cache / "bases" / BASE.digest
+    for file in (kept, base):
+        file.parent.mkdir(parents=True)
+        file.write_bytes(b"123")
+        os.utime(file, (long_ago, long_ago))
     expected = CollectedGarbage(blobs=1, bytes=len(b"of nobody") + 6, others=2)
     assert scene.coordinator.collect(dry_run=True) == expected
     assert stray in on_disk(scene)
     assert scene.coordinator.collect() == expected
     scene.coordinator.tick()
     assert on_disk(scene) == needed | {fresh, again}
-    assert not half.exists()
+    assert [file.exists() for file in (half, kept, base)] == [False, False, True]
     assert scene.coordinator.collect() == CollectedGarbage(blobs=0, bytes=0, others=0)
