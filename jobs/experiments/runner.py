@@ -190,6 +190,9 @@ def _side_by_side(
     waiting, speed = list(names), Speed()
     while waiting:
         done, waiting = ray.wait(waiting, num_returns=1)
-        ray.get(done)
+        try:
+            ray.get(done)
+        except ray.exceptions.RayTaskError as error:  # its text is a trace
+            raise error.cause from error
         left = time_left(speed.left("pieces", len(names) - len(waiting), len(names)))
         say(f"done: {names[done[0]]}; {len(waiting)} to go{left and ', '}{left}")

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import shlex
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import ray.exceptions
 from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
@@ -16,7 +18,7 @@ from jobs.cli.main import app
 from jobs.cli.verbs.reproduce import _request
 from jobs.experiments import suites
 from jobs.experiments.catalogue import TABLES
-from jobs.experiments.runner import require_known
+from jobs.experiments.runner import _side_by_side, require_known
 from jobs.experiments.table import Column, Entry, Table, grown, spread
 from tacl.compose import grid
 from tacl.errors import BadConfig, DataNotFound
@@ -100,3 +102,18 @@ def test_a_table_goes_on_in_its_precision_unless_another_is_told(
 def test_an_unknown_method_is_refused_before_anything_is_computed() -> None:
     with pytest.raises(BadConfig, match="no method magic; there are zero-shot"):
         require_known(TABLES["addition"], suites.text8(), ["magic"])
+
+
+def test_a_piece_that_fails_beside_others_says_why_and_no_more() -> None:
+    def get(piece: object) -> None:
+        error = ray.exceptions.RayTaskError("run", "Traceback ...", DataNotFound("no data of two"))
+        raise error.as_instanceof_cause()
+
+    on_ray = SimpleNamespace(
+        exceptions=ray.exceptions,
+        remote=lambda **_: lambda run: SimpleNamespace(remote=lambda piece: piece),
+        wait=lambda waiting, num_returns: (waiting[:1], waiting[1:]),
+        get=get,
+    )
+    with pytest.raises(DataNotFound, match=r"^no data of two$"):
+        _side_by_side(on_ray, [("two, seed 0", lambda: None)], lambda line: None)
