@@ -140,7 +140,9 @@ Piece = Callable[[], None]
 
 
 def fill(request: TableRequest, say: Callable[[str], None]) -> None:
-    """Returns when every cell is finished. Joins a running cluster, or starts one."""
+    """Returns when every cell is finished. Joins a running cluster, or starts one. Raises BadConfig
+    before that, as `reproduce`."""
+    _grown(request, _fresh(request, LoadedBase.of(request.suite)))
     import ray
 
     if not ray.is_initialized():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,11 +19,12 @@ from jobs.cli.main import app
 from jobs.cli.verbs.reproduce import _request
 from jobs.experiments import suites
 from jobs.experiments.catalogue import TABLES
-from jobs.experiments.runner import _side_by_side, require_known
+from jobs.experiments.runner import _side_by_side, fill, require_known
 from jobs.experiments.table import Column, Entry, Table, grown, spread
 from tacl.compose import grid
 from tacl.errors import BadConfig, DataNotFound
 from tacl.training.config import Precision
+from tests.support import small_suite
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=21, max_size=21))
@@ -117,3 +119,18 @@ def test_a_piece_that_fails_beside_others_says_why_and_no_more() -> None:
     )
     with pytest.raises(DataNotFound, match=r"^no data of two$"):
         _side_by_side(on_ray, [("two, seed 0", lambda: None)], lambda line: None)
+
+
+def test_rows_made_otherwise_are_told_of_before_ray_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)  # an import of it raises ImportError
+    request = small_suite.request(tmp_path, "out", "addition", ["zero-shot"])
+    with pytest.raises(ImportError):
+        fill(request, lambda line: None)
+    columns = [column._asdict() for column in request.spec.columns]
+    there = {"settings": {}, "columns": columns, "entries": [], "commands": [], "data": {}}
+    request.out.mkdir()
+    (request.out / "addition-small.json").write_text(json.dumps(there))
+    with pytest.raises(BadConfig, match="made otherwise"):
+        fill(request, lambda line: None)
