@@ -189,15 +189,17 @@ def test_json_is_one_document(small: list[str]) -> None:
     assert not Path(home).exists()
 
 
-def test_keep(small: list[str], tmp_path: Path) -> None:
+def test_keep(small: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = tmp_path / "kept"
     result = CliRunner().invoke(main.app, ["demo", "--keep", str(home)])
     assert result.exit_code == 0, result.output
     assert small == ["up", f"down {home}"]
     assert (home / "inside" / "registry.sqlite").is_file()
     assert str(home) in result.stdout.replace("\n", "")
-    again = CliRunner().invoke(main.app, ["demo", "--keep", str(home)])
-    assert again.exit_code == exit_code(HomeInUse(""))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for same in (str(home), "~/kept"):  # which no shell puts in after a =
+        again = CliRunner().invoke(main.app, ["demo", f"--keep={same}"])
+        assert again.exit_code == exit_code(HomeInUse(""))
     assert len(small) == 2
 
 
