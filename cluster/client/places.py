@@ -28,7 +28,7 @@ class Place:
             raise BadConfig(
                 "--public is of a repository, --out hf:OWNER/NAME; a folder is a folder"
             )
-        return Place(Path(out).expanduser())
+        return Place(Path(os.path.expanduser(out)))
 
     @property
     def name(self) -> str:

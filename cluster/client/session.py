@@ -69,7 +69,7 @@ class Session:
             from cluster.client.http import Server
 
             server, home = Server(home, token), None
-        place = Path(home).expanduser() if home else default_home()
+        place = Path(os.path.expanduser(home)) if home else default_home()
         if server is None and place.parts[:1] in (("http:",), ("https:",)):
             raise BadConfig(
                 "a home is a directory (--home, TACL_HOME), and an address was given; a server is "

@@ -6,6 +6,7 @@ Credentials never stand in a URI: S3 takes them from the environment of each pro
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -78,7 +79,7 @@ class Storage:
 
 def absolute_uri(text: str) -> str:
     """A directory as a URI; a URI as it is."""
-    return text if "://" in text else Path(text).expanduser().resolve().as_uri()
+    return text if "://" in text else Path(os.path.expanduser(text)).resolve().as_uri()
 
 
 def _local(uri: str) -> tuple[pyarrow.fs.FileSystem, str]:

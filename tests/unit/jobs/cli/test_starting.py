@@ -61,4 +61,6 @@ def test_without_a_home_every_command_says_the_same(tmp_path: Path) -> None:
             f"error: {tmp_path}/home is no home of TACL yet; make it one: "
             f"tacl up --home {tmp_path}/home --base SPEC, or name another with --home\n"
         )
+    refused = run("-m", "jobs.cli.main", "status", "--home", "~nobody-there/home")
+    assert (refused.returncode, refused.stderr[:6]) == (50, "error:")
     assert run("-m", "jobs.cli.main", "down", "--home", str(tmp_path / "home")).returncode == 0
