@@ -1,4 +1,5 @@
-"""The head on a real Ray cluster of this machine: one story in which processes are killed."""
+"""The head on a real Ray cluster of this machine: one story in which processes are killed, and the
+trace of a run by those that are there then."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ from typing import Any
 import psutil
 import pytest
 
+from cluster import tracing
 from cluster.domain.base import RequestContext
 from cluster.domain.status import TaskStatus
 from cluster.errors import exit_code
@@ -27,7 +29,8 @@ from cluster.storage.blobs import Blobs
 from cluster.storage.home import Home, Running, write
 from cluster.storage.samples import probe_inputs, training_inputs
 from tacl.errors import BadConfig, BaseNotFound, HomeInUse
-from tests.support.fakes import new_home, submission
+from tests.support.collector import Collector, collecting
+from tests.support.fakes import ADMIN, new_home, submission
 from tests.support.places import ROOT
 
 LEARNER = "tests.support.fake_learner:FakeLearner"
@@ -119,11 +122,20 @@ def until(condition: Callable[[], Any], what: str, seconds: float = 60.0) -> Any
     return found
 
 
-@pytest.fixture
-def home(tmp_path: Path) -> Iterator[Home]:
+@pytest.fixture(scope="module")
+def collector() -> Iterator[Collector]:
+    """Of what every process of `home` tells of its runs."""
+    with collecting() as found, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OTEL_BSP_SCHEDULE_DELAY", "100")  # milliseconds
+        patch.setenv(tracing.ENDPOINT, found.endpoint)
+        yield found
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory, collector: Collector) -> Iterator[Home]:
     """A home with a running cluster; nothing of it runs afterwards."""
-    home = Home(tmp_path / "home")
-    process = start_head(home, "--base", "fake:encoder", "--generic", str(sentences(tmp_path)))
+    home = Home((folder := tmp_path_factory.mktemp("head")) / "home")
+    process = start_head(home, "--base", "fake:encoder", "--generic", str(sentences(folder)))
     try:
         until(lambda: home.running() or process.poll() is not None, "the head is ready", 240)
         assert home.running(), process.communicate()[0]
@@ -185,6 +197,25 @@ def test_kills_lose_nothing(home: Home) -> None:
     said = other.communicate(timeout=60)[0]
     assert other.returncode == exit_code(HomeInUse(""))
     assert str(home.running().pid) in said.splitlines()[-1]  # type: ignore[union-attr]
+
+
+@pytest.mark.ray
+def test_a_run_on_ray_is_one_trace(home: Home, collector: Collector) -> None:
+    """Every process sends its part of it."""
+    from cluster.runtime.near import coordinator_of
+
+    run_id = coordinator_of(home).submit(ADMIN, submission(home, "digits")).run_id
+    _, of_trace, of_span, _ = tracing.of_run(run_id).split("-")
+
+    def below() -> set[str]:
+        spans = list(collector.spans)
+        return {one.name for one in spans if (one.trace, one.parent) == (of_trace, of_span)}
+
+    until(lambda: below() >= {"train", "publish"}, "learner and coordinator told their parts")
+    until(lambda: any((one.name, one.id) == ("run", of_span) for one in collector.spans), "its end")
+    submits = (one.facts for one in collector.spans if one.name == "submit")
+    (submitted,) = (facts for facts in submits if facts["tacl.run_id"] == run_id)
+    assert submitted == {"tacl.request_id": ADMIN.request_id, "tacl.run_id": run_id}
 
 
 def fails(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
