@@ -272,9 +272,12 @@ def test_the_parts_of_a_submission_add_up_to_its_time(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.train
-def test_bare_imports_take_time() -> None:
-    assert 0.1 < submit.bare_imports() < 300
+def test_bare_imports_are_of_torch_and_deepspeed(tmp_path: Path, monkeypatch: Any) -> None:
+    """Here of files of their names, each of which takes a while."""
+    for name in ("torch", "deepspeed"):
+        (tmp_path / f"{name}.py").write_text("import time; time.sleep(0.3); print('hello')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    assert 0.6 < submit.bare_imports() < 30
 
 
 def test_learners_that_go_on_are_compared_within_a_round(monkeypatch: pytest.MonkeyPatch) -> None:
