@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from jobs.experiments.cache import Cells
 from jobs.experiments.context import Bench, LoadedBase
+from tacl.compose import learning
 from tests.support import small_suite
+
+
+@pytest.fixture(scope="module", autouse=True)
+def learning_from_few_rows_ends_soon() -> Iterator[None]:
+    """After ten steps instead of a hundred: what so many learn is seen in tacl/compose."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(learning, "LEAST_BATCHES", 1)
+        yield
 
 
 @pytest.fixture(scope="module")
