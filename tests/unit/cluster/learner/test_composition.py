@@ -28,6 +28,7 @@ from cluster.learner.learner import Learner
 from cluster.serving.predictor import Predictor
 from cluster.storage import samples
 from cluster.storage.home import Home
+from tacl.compose import learning
 from tacl.compose.merges import iso_c, ties, tsv_m
 from tacl.evaluation.metrics import accuracy
 from tacl.evaluation.tangents import cached_tangents
@@ -154,6 +155,13 @@ def test_a_grid_scales_the_whole_recipe(trees: Trees) -> None:
     assert sum(r.after for r in rows) >= sum(r.before for r in rows)
 
 
+@pytest.fixture
+def fewer_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forty instead of a hundred, to learn from few rows."""
+    monkeypatch.setattr(learning, "LEAST_BATCHES", 4)
+
+
+@pytest.mark.usefixtures("fewer_steps")
 def test_atlas_learns_coefficients_of_blocks_from_few_rows(trees: Trees) -> None:
     """Of task 1 by another name and another head; the rest of its rows judges."""
     home, _, refs = trees
@@ -219,6 +227,7 @@ def explicit(trees: Trees, model: Composition) -> dict:
     return total
 
 
+@pytest.mark.usefixtures("fewer_steps")
 def test_blocks_are_selected(trees: Trees) -> None:
     fit = Fit(classes=CLASSES, shots=stored(trees[0], 1, 16, seed=5))
     found, model = made(trees, "atlas", fit=fit, select="blockwise:1")
