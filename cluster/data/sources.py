@@ -25,6 +25,7 @@ from typing import Any
 import datasets
 import pyarrow as pa
 from datasets import Dataset, DatasetDict, config, load_dataset
+from datasets.packaged_modules.csv import csv as csv_files
 from datasets.packaged_modules.json import json as json_lines
 from huggingface_hub import HfApi, constants
 from pyarrow import json as arrow_json
@@ -77,8 +78,22 @@ class _OfWholeFiles(json_lines.JsonConfig):
     chunksize: int = -1
 
 
+@dataclass
+class _OfWholeTables(csv_files.CsvConfig):
+    """Likewise, not by its first 10,000 lines. Only an empty field is nothing: NA is a class."""
+
+    chunksize: int = 2**31 - 1
+    keep_default_na: bool = False
+    na_values: str | list[str] | None = ""
+
+    @property
+    def pd_read_csv_kwargs(self) -> dict[str, Any]:
+        return super().pd_read_csv_kwargs | {"low_memory": False}  # which tells types by parts too
+
+
 json_lines.paj = SimpleNamespace(read_json=_in_one_block, ReadOptions=arrow_json.ReadOptions)
 json_lines.Json.BUILDER_CONFIG_CLASS = _OfWholeFiles
+csv_files.Csv.BUILDER_CONFIG_CLASS = _OfWholeTables
 
 BESIDE = 1000  # files in whose names a misspelt one is looked for
 HUB_SECONDS = 10.0  # how long a hub may take to say that it knows a data set

@@ -51,14 +51,12 @@ class Written:
     texts: frozenset[int] = frozenset()  # columns that hold more than numbers, or truths
 
     def options(self) -> dict[str, Any]:
-        """For the CSV reader of `datasets`. Only an empty field is nothing: NA is a class."""
+        """For the CSV reader of `datasets`."""
         named = {} if self.header else {"header": None, "names": _numbered(self.width)}
         said = {"sep": self.separator, "encoding": self.encoding}
-        usual = {"keep_default_na": False, "na_values": [""], "skipinitialspace": self.spaced}
-        # In one piece: the type of a column is not told by its first 10,000 rows. And what is text
-        # in one file is so in all.
-        usual |= {"chunksize": 2**31 - 1, "converters": dict.fromkeys(self.texts, _as_written)}
-        return said | named | usual
+        # What is text in one file is so in all.
+        texts = {"converters": dict.fromkeys(self.texts, _as_written)}
+        return said | named | texts | {"skipinitialspace": self.spaced}
 
     def notes(self) -> list[str]:
         """What a submitter may not expect."""

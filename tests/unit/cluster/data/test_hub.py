@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
@@ -102,6 +103,27 @@ def test_what_a_column_of_a_hub_holds_is_told_by_all_of_a_file(
         file.write_text("\n".join(map(json.dumps, rows)))
     with pytest.raises(BadSample, match="row 11995 .*found int '7'"):
         ingest(f"{hub}:many.v2", blobs, "text", Reading(input_column="text"))
+
+
+def compressed(path: Path) -> str:
+    """A table whose classes are numbers for ten thousand lines."""
+    rows = "".join(f"text {number},{number % 2}\n" for number in range(10_010))
+    table = f"text,label\n{rows}" + "".join(f"other {number},NA\n" for number in range(30))
+    path.write_bytes(gzip.compress(table.encode(), 1))
+    return str(path)
+
+
+def test_what_a_compressed_table_holds_is_told_by_all_of_it(tmp_path: Path, blobs: Blobs) -> None:
+    found = ingest(compressed(tmp_path / "here.csv.gz"), blobs, "text")
+    assert found.classes == ("0", "1", "NA")
+
+
+def test_a_table_of_a_hub_is_read_as_one_of_this_machine(
+    hub: str, tmp_path: Path, blobs: Blobs
+) -> None:
+    compressed(tmp_path / "hub/many/train.csv.gz")
+    (tmp_path / "hub/many/train.csv").unlink()
+    assert ingest(f"{hub}:many.v2", blobs, "text").classes == ("0", "1", "NA")
 
 
 def test_the_hub_is_asked_for_the_id_without_its_configuration(
