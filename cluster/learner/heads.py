@@ -110,12 +110,12 @@ class AtTheta0:
         self._folder = home.path / "cache" / "heads"
 
     def rows(self, task: str, part: BlobRef, most: int) -> LabelledFeatures:
-        """At most so many of a part of a task's rows, at most FROZEN_ROWS."""
+        """At most so many of a part of a task's rows, at most FROZEN_ROWS; of each class some."""
         raws, labels = labelled_rows(self._materials.blobs, part)
-        stored = sample_rows(range(len(raws)), FROZEN_ROWS, 0)
-        file = self.file("plain", task, part)
+        stored = sample_rows(range(len(raws)), FROZEN_ROWS, 0, labels)
+        file = self.file("plain of each class", task, part)
         plain_NE = kept(file, lambda: self._plain([raws[row] for row in stored]))
-        chosen = set(sample_rows(range(len(raws)), most, 0))  # some of the stored
+        chosen = set(sample_rows(range(len(raws)), most, 0, labels))  # some of the stored
         places = [place for place, row in enumerate(stored) if row in chosen]
         labels_N = torch.tensor([labels[stored[place]] for place in places])
         return LabelledFeatures(plain_NE[places], labels_N)
@@ -173,7 +173,7 @@ class Seeing:
         name, (raws, labels) = task.vector.task, labelled_rows(self._materials.blobs, part)
         file = self._at_theta0.file("moved", name, part)
         seen = read(file)
-        chosen = sample_rows(range(len(raws)), self.most, 0)
+        chosen = sample_rows(range(len(raws)), self.most, 0, labels)
         turn = 1 + max((one.turn for one in seen.values()), default=0)
         # A run that goes on has measured its rows again already.
         again = 0 if written_by(file) == self._run_id else again_of(name, self._count, self._run_id)

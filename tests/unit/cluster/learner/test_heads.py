@@ -16,11 +16,11 @@ from cluster.domain.work import Evaluated, EvaluateWork, FitTask, FitWork, TaskD
 from cluster.learner import heads as learner_heads
 from cluster.learner import progress as reports
 from cluster.learner.artifacts import Materials
-from cluster.learner.heads import AtTheta0, again_of, rows_of_each
+from cluster.learner.heads import AtTheta0, Seeing, again_of, rows_of_each
 from cluster.learner.learner import Learner
 from cluster.learner.seen_rows import Seen, due, read, write, written_by
 from cluster.storage.home import Home
-from cluster.storage.listed import store_tasks
+from cluster.storage.listed import listed_tasks, store_tasks
 from tacl.backbone import Item
 from tacl.heads.head import union
 from tacl.models.sums import Sums
@@ -241,3 +241,16 @@ def test_fewer_rows_at_theta0_are_some_of_those_that_are_kept(scene: Scene) -> N
     ]
     assert places == sorted(places)
     assert torch.equal(whole.labels_N[places], some.labels_N)
+
+
+def test_few_rows_have_one_of_each_class(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else nothing says how inputs of a class are told: no answer would ever be that class."""
+    settings, work = scene.home.settings(), scene.work()
+    assert settings is not None
+    monkeypatch.setattr(learner_heads, "rows_of_each", lambda tasks: 4)
+    materials = Materials(scene.home, settings.base)
+    at_theta0 = AtTheta0(materials, scene.home, owner="somebody")
+    seeing = Seeing(materials, listed_tasks(scene.home.blobs(), work.listed), at_theta0, "few")
+    for task in listed_tasks(scene.home.blobs(), work.listed):
+        for rows in seeing.rows(task, task.train):
+            assert sorted(rows.labels_N.tolist()) == [0, 1, 2, 3]
