@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 from jobs.experiments import plots, saw
 from jobs.experiments.answers import Answering
@@ -43,6 +44,7 @@ ANSWERING = {  # heads as a cluster fits them, and the same without inner blocks
 }
 ROWS = {**METHODS, **FROZEN, **REFITTED, **ANSWERING}
 AGAINST = ("frozen-logistic", "frozen-inner-logistic", "mtl-softmax", "tsv-m")
+PackedRows = tuple[tuple[tuple[str, str], ...], ...]  # of each seed and task, which are right
 COLUMNS = (
     *shares(absolute="absolute", normalised="normalised", of_linear="of linear"),
     *shares(individual="individual", class_incremental="class-incremental"),
@@ -123,9 +125,15 @@ def _difference(table: Table, key: str, variant: str, against: str) -> Differenc
     seeds = tuple(sorted(ours.keys() & theirs.keys()))
     if not seeds:
         return None
-    pairs = ([of[seed] for seed in seeds] for of in (ours, theirs))
-    rights = ([{t: unpacked(text) for t, text in one.items()} for one in of] for of in pairs)
-    return Difference(key, variant, against, *interval(*rights), seeds)
+    pairs = (tuple(tuple(of[seed].items()) for seed in seeds) for of in (ours, theirs))
+    return Difference(key, variant, against, *_interval(*pairs), seeds)
+
+
+@cache
+def _interval(ours: PackedRows, theirs: PackedRows) -> tuple[float, float, float]:
+    """Kept, for a table is written after every entry, and most of its pairs are as before."""
+    rights = ([{t: unpacked(text) for t, text in one} for one in of] for of in (ours, theirs))
+    return interval(*rights)
 
 
 def _accuracy(one: Entry, key: str) -> dict[str, float]:

@@ -9,9 +9,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jobs.experiments import bootstrap
 from jobs.experiments.bootstrap import interval, packed, unpacked
 from jobs.experiments.markdown import markdown
 from jobs.experiments.table import Column, Entry, Numbers, Table
+from jobs.experiments.tables import addition
 from jobs.experiments.tables.addition import finish
 
 BITS = st.lists(st.booleans(), min_size=1, max_size=70).map(torch.tensor)
@@ -51,25 +53,52 @@ def test_its_width_is_that_of_the_paired_difference() -> None:
     assert (high_2 - low_2) == pytest.approx((high - low) / math.sqrt(2), rel=0.15)
 
 
-def test_a_table_tells_the_differences_of_the_seeds_that_both_have() -> None:
+def told(*given: tuple[str, int, list[bool]]) -> Table:
+    """A table whose rows are right as given, by variant and seed."""
     columns = (Column("absolute", "absolute"), Column("class_incremental", "class-incremental"))
     table = Table("t", "t", "", columns, {"suite": dict.fromkeys(SETTINGS, 1), "base": "b"})
-    for variant, seed, bits in (
-        ("mixed-longer+inner", 0, [True] * 8),
-        ("mixed-longer+inner", 1, [True] * 8),
-        ("frozen-logistic", 1, [True, False] * 4),
-        ("ties", 1, [False] * 8),
-    ):
+    for variant, seed, bits in given:
         right = {
             key: {"a": packed(torch.tensor(bits))} for key in ("absolute", "class_incremental")
         }
         accuracy: Numbers = {"absolute": sum(bits) / 8, "individual": 1.0}
         table.add(Entry(variant, seed, "", "", {}, {"a": accuracy}, right=right))
+    return table
+
+
+def test_a_table_tells_the_differences_of_the_seeds_that_both_have() -> None:
+    table = told(
+        ("mixed-longer+inner", 0, [True] * 8),
+        ("mixed-longer+inner", 1, [True] * 8),
+        ("frozen-logistic", 1, [True, False] * 4),
+        ("ties", 1, [False] * 8),
+    )
     finish(table)
     assert {(one.variant, one.against, one.seeds) for one in table.differences} == {
         ("mixed-longer+inner", "frozen-logistic", (1,))
     }
     assert "| mixed-longer+inner | frozen-logistic | 1 | +50.0 [" in markdown(table)
+
+
+def test_a_difference_is_drawn_once_however_often_its_table_is_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    drawn: list[int] = []
+
+    def counted(ours: list[bootstrap.Right], theirs: list[bootstrap.Right]) -> tuple[float, ...]:
+        drawn.append(len(ours))
+        return bootstrap.interval(ours, theirs)
+
+    monkeypatch.setattr(addition, "interval", counted)
+    ours, theirs = [True, False, True] * 3, [False, True, True] * 3
+    table = told(("taujp+inner", 0, ours), ("tsv-m", 0, theirs))
+    finish(table)
+    before = table.differences
+    finish(table)
+    assert (table.differences, drawn) == (before, [1])  # both columns have the same rows here
+    table.add(told(("tsv-m", 0, ours)).entries[0])
+    finish(table)
+    assert [one.mean for one in table.differences] == [0.0, 0.0]
 
 
 SETTINGS = ("name", "steps", "batch", "learning_rate", "strength", "norm", "precision", "base")
