@@ -12,7 +12,7 @@ import fcntl
 import json
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from jobs.experiments.cache import Cells
 from jobs.experiments.context import Bench, LoadedBase
 from jobs.experiments.suites import Suite
 from jobs.experiments.table import Entry, Spec, Table
+from tacl.backbone import BaseSpec
 from tacl.errors import BadConfig
 from tacl.training.config import Precision
 
@@ -156,6 +157,7 @@ def fill(request: TableRequest, say: Callable[[str], None]) -> None:
 
 def waves(request: TableRequest) -> list[list[tuple[str, Piece]]]:
     """Named pieces of work; those of one wave do not need each other."""
+    request = _placed(request)
     pool, spec = request.suite.names, request.spec
     methods = [spec.method(request.suite, variant) for variant in request.variants]
     needs = dict.fromkeys(method.train for method in methods if method.train and spec.ahead)
@@ -170,11 +172,17 @@ def waves(request: TableRequest) -> list[list[tuple[str, Piece]]]:
     return [trainings, entries]
 
 
+def _placed(request: TableRequest) -> TableRequest:
+    """The same from any directory: a cluster that is joined was started in one of its own."""
+    base = str(BaseSpec.parse(request.suite.base).placed())
+    places = {"data": request.data.absolute(), "out": request.out.absolute()}
+    return replace(request, suite=replace(request.suite, base=base), **places)
+
+
 def _piece(request: TableRequest, seed: int, work: Callable[[Bench], Any]) -> Piece:
     def run() -> None:
-        cells = Cells(request.out.absolute() / CELLS)
-        base = LoadedBase.of(request.suite)
-        work(Bench(request.suite, seed, request.data.absolute(), cells, base))
+        cells, base = Cells(request.out / CELLS), LoadedBase.of(request.suite)
+        work(Bench(request.suite, seed, request.data, cells, base))
 
     return run
 
