@@ -28,6 +28,8 @@ from tacl.errors import BadConfig
 from tacl.training.config import Precision
 
 CELLS = ".cells"  # in the folder of the tables; may be deleted, and then all is computed again
+Piece = Callable[[], None]
+Sizes = dict[str, dict[str, int]]  # rows and classes of each data set
 
 
 @dataclass(frozen=True)
@@ -74,16 +76,18 @@ def reproduce(request: TableRequest, say: Callable[[str], None] = lambda line: N
     """Computes what is not finished yet, seed by seed; the files are whole at every moment, and
     the picture is drawn when all rows are there.
 
-    Other processes may make other seeds or variants of the same table meanwhile. Raises BadConfig
-    before anything is computed when rows made otherwise are in the table's place.
+    Other processes may make other seeds or variants of the same table meanwhile. Raises before
+    anything is trained: BadConfig when rows made otherwise are in the table's place, or a row needs
+    another suite or base; what reading the data raises.
     """
     cells = Cells(request.out / CELLS, say)
     base = LoadedBase.of(request.suite)
-    done = Done(_grown(request, _fresh(request, base)), [], cells.made)
+    done = Done(_begun(request, base), [], cells.made)
     entries: list[Entry] = []
     rows = len(request.seeds) * len(request.variants)
     for seed in request.seeds:
         bench = Bench(request.suite, seed, request.data, cells, base)
+        _sizes(request, bench)  # reads all data
         for variant in request.variants:
             say(f"{request.spec.name}: {variant}, seed {seed}")
             entries.append(request.spec.entry(bench, variant))
@@ -93,13 +97,10 @@ def reproduce(request: TableRequest, say: Callable[[str], None] = lambda line: N
 
 def _written(request: TableRequest, bench: Bench, entries: Sequence[Entry], draws: bool) -> Done:
     """What the file knows by now, and the entries of this process."""
-    fresh = _fresh(request, bench.base)
-    targets = request.suite.targets if request.spec.targets else ()
-    fresh.data = _sizes(bench, [source.name for source in targets])
-    request.out.mkdir(parents=True, exist_ok=True)
+    sizes = _sizes(request, bench)
     with (request.out / CELLS / "tables.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        table = _grown(request, fresh)
+        table = _grown(request, bench.base, sizes)
         for entry in entries:
             table.add(entry)
         table.sort(request.spec.variants(request.suite))
@@ -108,25 +109,32 @@ def _written(request: TableRequest, bench: Bench, entries: Sequence[Entry], draw
     return Done(table, files, bench.cells.made)
 
 
-def _grown(request: TableRequest, fresh: Table) -> Table:
-    return tables.grown(fresh, request.out / f"{fresh.name}.json")
+def _begun(request: TableRequest, base: LoadedBase) -> Table:
+    """What the file knows. BadConfig when it, or this suite or base, cannot have the rows."""
+    for variant in request.variants:
+        request.spec.method(request.suite, variant).require(request.suite, base.backbone)
+    return _grown(request, base, {})
 
 
-def _fresh(request: TableRequest, base: LoadedBase) -> Table:
+def _grown(request: TableRequest, base: LoadedBase, data: Sizes) -> Table:
     spec, suite = request.spec, request.suite
     settings = {"suite": suite.as_dict(), "base": base.backbone.digest}
-    return Table(
+    fresh = Table(
         f"{spec.name}-{suite.name}",
         f"{spec.name}, {suite.name}",
         spec.about,
         spec.columns,
         settings,
-        commands=[request.command],
+        data,
+        [request.command],
     )
+    return tables.grown(fresh, request.out / f"{fresh.name}.json")
 
 
-def _sizes(bench: Bench, targets: Sequence[str]) -> dict[str, dict[str, int]]:
-    names = [*bench.pool, *bench.suite.generics, *targets]
+def _sizes(request: TableRequest, bench: Bench) -> Sizes:
+    """Of all data that the table is about, which are read if they were not."""
+    targets = request.suite.targets if request.spec.targets else ()
+    names = [*bench.pool, *bench.suite.generics, *(source.name for source in targets)]
     parts = {"train": "train", "validation": "validation", "test": "test", "shared": "shard"}
     return {
         name: {
@@ -137,13 +145,12 @@ def _sizes(bench: Bench, targets: Sequence[str]) -> dict[str, dict[str, int]]:
     }
 
 
-Piece = Callable[[], None]
-
-
 def fill(request: TableRequest, say: Callable[[str], None]) -> None:
-    """Returns when every cell is finished. Joins a running cluster, or starts one. Raises BadConfig
-    before that, as `reproduce`."""
-    _grown(request, _fresh(request, LoadedBase.of(request.suite)))
+    """Returns when every cell is finished. Joins a running cluster, or starts one. Raises before
+    that what `reproduce` does before anything is trained."""
+    cells, base = Cells(request.out / CELLS, say), LoadedBase.of(request.suite)
+    _begun(request, base)
+    _sizes(request, Bench(request.suite, request.seeds[0], request.data, cells, base))
     import ray
 
     if not ray.is_initialized():

@@ -22,6 +22,7 @@ from jobs.experiments.cache import Cost, together
 from jobs.experiments.context import Bench
 from jobs.experiments.models import TrainedVector
 from jobs.experiments.suites import Suite
+from tacl.backbone import Backbone
 from tacl.errors import BadConfig
 
 SHOWN = 3  # differences in a message
@@ -188,7 +189,6 @@ def write(table: Table, folder: Path, picture: Callable[[Table, Path], None] | N
     """NAME.json, NAME.md and, by a `picture`, NAME.png, each whole or as it was before."""
     from jobs.experiments.markdown import markdown
 
-    folder.mkdir(parents=True, exist_ok=True)
     kinds = ("json", "md", "png") if picture else ("json", "md")
     paths = [folder / f"{table.name}.{kind}" for kind in kinds]
     with beside(paths[0]) as path:
@@ -215,6 +215,9 @@ class Method:
     train: Train | None
     saw_training: str
     saw_merging: str
+
+    def require(self, suite: Suite, backbone: Backbone) -> None:
+        """BadConfig where a table of this suite, on this base, cannot have the row."""
 
     def vectors(self, bench: Bench) -> dict[str, TrainedVector]:
         """As first trained."""

@@ -26,6 +26,7 @@ from jobs.experiments.methods import linear, ordinary, tau_jp
 from jobs.experiments.models import KeptDirection, Model, TrainedVector, features_of, task_vectors
 from jobs.experiments.suites import Suite
 from jobs.experiments.table import Entry, Method, Numbers, Spec, Train, means_of, shares
+from tacl.backbone import Backbone
 from tacl.compose.learning import Use, learn, learning_config
 from tacl.compose.scaled import ScaledEncoder
 from tacl.compose.ufm import ufm
@@ -85,6 +86,15 @@ class Fitting(Method):
 
     columns: Mapping[str, Learn]
     labels: bool = True
+
+    def require(self, suite: Suite, backbone: Backbone) -> None:
+        if not suite.targets:
+            raise BadConfig(f"suite {suite.name} names no tasks outside its pool: no targets")
+        if not self.labels and backbone.head_kind != "text":
+            raise BadConfig(
+                f"test-time adaptation sees no labels, and the heads of {suite.base} are made "
+                "of labelled rows; choose a suite whose base has a text tower"
+            )
 
 
 def few_shot(suite: Suite) -> list[Fitting]:
@@ -221,13 +231,6 @@ def fitted(
 
 
 def entry(bench: Bench, method: Fitting) -> Entry:
-    if not bench.suite.targets:
-        raise BadConfig(f"suite {bench.suite.name} names no tasks outside its pool: no targets")
-    if not method.labels and bench.backbone.head_kind != "text":
-        raise BadConfig(
-            f"test-time adaptation sees no labels, and the heads of {bench.suite.base} are made "
-            "of labelled rows; choose a suite whose base has a text tower"
-        )
     vectors = list(method.vectors(bench).values())
     tasks: dict[str, Numbers] = {}
     merging = []

@@ -227,8 +227,9 @@ def test_a_new_task_without_class_names_is_known_by_its_shots_alone(
     means_CD = torch.stack([encoded_ND[few.labels == label].mean(0) for label in range(4)])
     nearest_N = (test_ND @ normalize(means_CD).T).argmax(-1)
     assert torch.equal(bench.head_from("target", few).logits(test_ND).argmax(-1), nearest_N)
+    method = TABLES["test-time"].method(bench.suite, "linear")
     with pytest.raises(BadConfig, match="text tower"):
-        TABLES["test-time"].entry(bench, "linear")
+        method.require(bench.suite, bench.backbone)
 
 
 def test_accuracy_after_every_arrival_against_a_loop(bench: Bench) -> None:

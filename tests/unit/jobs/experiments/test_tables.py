@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import ray.exceptions
@@ -19,7 +22,7 @@ from jobs.cli.main import app
 from jobs.cli.verbs.reproduce import _request
 from jobs.experiments import suites
 from jobs.experiments.catalogue import TABLES
-from jobs.experiments.runner import _side_by_side, fill, require_known
+from jobs.experiments.runner import _side_by_side, fill, reproduce, require_known
 from jobs.experiments.table import Column, Entry, Table, grown, spread
 from tacl.compose import grid
 from tacl.errors import BadConfig, DataNotFound
@@ -130,7 +133,26 @@ def test_rows_made_otherwise_are_told_of_before_ray_starts(
         fill(request, lambda line: None)
     columns = [column._asdict() for column in request.spec.columns]
     there = {"settings": {}, "columns": columns, "entries": [], "commands": [], "data": {}}
-    request.out.mkdir()
+    request.out.mkdir(exist_ok=True)
     (request.out / "addition-small.json").write_text(json.dumps(there))
     with pytest.raises(BadConfig, match="made otherwise"):
         fill(request, lambda line: None)
+
+
+@pytest.mark.parametrize("start", [fill, reproduce])
+def test_what_a_table_lacks_is_told_of_before_anything_is_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: Callable[..., Any]
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)  # an import of it raises ImportError
+    lines: list[str] = []
+    request = small_suite.request(tmp_path, "out", "few-shot", ["linear"])
+    for absent in ("target", "generic"):
+        (tmp_path / "data" / absent).rename(tmp_path / absent)
+        with pytest.raises(DataNotFound, match=f"no data of {absent}"):
+            start(request, lines.append)
+    sightless = replace(request, spec=TABLES["test-time"])
+    with pytest.raises(BadConfig, match="text tower"):
+        start(sightless, lines.append)
+    with pytest.raises(BadConfig, match="no targets"):
+        start(replace(request, suite=replace(request.suite, targets=())), lines.append)
+    assert {line.partition(" ")[0] for line in lines} == {"data", "apart"}
