@@ -24,7 +24,7 @@ from jobs.experiments.context import Bench, LoadedBase
 from jobs.experiments.suites import Suite
 from jobs.experiments.table import Entry, Spec, Table
 from tacl.backbone import BaseSpec
-from tacl.errors import BadConfig
+from tacl.errors import BadConfig, RunFailed
 from tacl.training.config import Precision
 
 CELLS = ".cells"  # in the folder of the tables; may be deleted, and then all is computed again
@@ -211,5 +211,7 @@ def _side_by_side(
             ray.get(done)
         except ray.exceptions.RayTaskError as error:  # its text is a trace
             raise error.cause from error
+        except ray.exceptions.RayError as error:  # as of a process that was killed for its memory
+            raise RunFailed(f"{names[done[0]]}: {error}; what is finished is kept") from error
         left = time_left(speed.left("pieces", len(names) - len(waiting), len(names)))
         say(f"done: {names[done[0]]}; {len(waiting)} to go{left and ', '}{left}")

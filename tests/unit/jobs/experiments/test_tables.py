@@ -25,7 +25,7 @@ from jobs.experiments.catalogue import TABLES
 from jobs.experiments.runner import _side_by_side, fill, reproduce, require_known
 from jobs.experiments.table import Column, Entry, Table, grown, spread
 from tacl.compose import grid
-from tacl.errors import BadConfig, DataNotFound
+from tacl.errors import BadConfig, DataNotFound, RunFailed, TaclError
 from tacl.training.config import Precision
 from tests.support import small_suite
 
@@ -109,10 +109,26 @@ def test_an_unknown_method_is_refused_before_anything_is_computed() -> None:
         require_known(TABLES["addition"], suites.text8(), ["magic"])
 
 
-def test_a_piece_that_fails_beside_others_says_why_and_no_more() -> None:
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (
+            ray.exceptions.RayTaskError(
+                "run", "Traceback ...", DataNotFound("no data of two")
+            ).as_instanceof_cause(),
+            DataNotFound("no data of two"),
+        ),
+        (
+            ray.exceptions.OutOfMemoryError("killed for its memory"),
+            RunFailed("two, seed 0: killed for its memory; what is finished is kept"),
+        ),
+    ],
+)
+def test_a_piece_that_fails_beside_others_says_why_and_no_more(
+    error: Exception, told: TaclError
+) -> None:
     def get(piece: object) -> None:
-        error = ray.exceptions.RayTaskError("run", "Traceback ...", DataNotFound("no data of two"))
-        raise error.as_instanceof_cause()
+        raise error
 
     on_ray = SimpleNamespace(
         exceptions=ray.exceptions,
@@ -120,7 +136,7 @@ def test_a_piece_that_fails_beside_others_says_why_and_no_more() -> None:
         wait=lambda waiting, num_returns: (waiting[:1], waiting[1:]),
         get=get,
     )
-    with pytest.raises(DataNotFound, match=r"^no data of two$"):
+    with pytest.raises(type(told), match=f"^{told}$"):
         _side_by_side(on_ray, [("two, seed 0", lambda: None)], lambda line: None)
 
 
