@@ -25,17 +25,15 @@ STEPS = 400  # as many as the default training
 
 
 class LowRankEncoder(FrozenEncoder):
-    """f(x; theta0 + s B A): every matrix among the blocks moves by two factors of rank r, kernels
-    as matrices of [out, rest]; vectors of the encoder, as biases and norms, stay as they are.
+    """f(x; theta0 + s B A): every matrix among the blocks moves by two factors, kernels as
+    matrices of [out, rest]; vectors of the encoder, as biases and norms, stay as they are.
 
     Starts as PEFT does: A uniform by Kaiming's rule, drawn by `seed`, and B zero.
     """
 
     regime: Regime = "ordinary"
 
-    def __init__(
-        self, encoder: nn.Module, trainable: Sequence[str], rank: int = RANK, seed: int = 0
-    ) -> None:
+    def __init__(self, encoder: nn.Module, trainable: Sequence[str], seed: int) -> None:
         super().__init__(encoder, trainable)
         noise = torch.Generator().manual_seed(seed)
         down, up = nn.ParameterList(), nn.ParameterList()
@@ -43,9 +41,9 @@ class LowRankEncoder(FrozenEncoder):
         for name in self._matrices:
             out, inner = self.theta0(name).flatten(1).shape
             bound = 1 / math.sqrt(inner)
-            start_RI = (2 * torch.rand(rank, inner, generator=noise) - 1) * bound
+            start_RI = (2 * torch.rand(RANK, inner, generator=noise) - 1) * bound
             down.append(nn.Parameter(start_RI.to(self.theta0(name).device)))
-            up.append(nn.Parameter(torch.zeros(out, rank, device=self.theta0(name).device)))
+            up.append(nn.Parameter(torch.zeros(out, RANK, device=self.theta0(name).device)))
         self._down, self._up = down, up
 
     def tau_by_block(self) -> Params:
