@@ -18,7 +18,7 @@ from jobs.experiments.context import Bench
 from jobs.experiments.lora import lora
 from jobs.experiments.merging import adamerged, atlas, merged, one_delta
 from jobs.experiments.models import Model, TrainedVector, Vectors, apart, on_grid, summed
-from jobs.experiments.table import Method
+from jobs.experiments.table import Method, Train
 from jobs.experiments.training import joint, refreshed, trained
 from tacl.compose.merges import iso_c, ties, tsv_m
 from tacl.training.config import CURVATURE, RefreshConfig
@@ -29,13 +29,8 @@ GRID = "one, by a grid"
 LEARNED = "learned, for each block"
 
 
-def linear(bench: Bench, task: str) -> TrainedVector:
-    """Linear fine-tuning without a penalty (arXiv 2305.12827)."""
-    return trained(bench, task)
-
-
-def ordinary(bench: Bench, task: str) -> TrainedVector:
-    return trained(bench, task, regime="ordinary")
+linear: Train = trained  # linear fine-tuning without a penalty (arXiv 2305.12827)
+ordinary: Train = partial(trained, regime="ordinary")
 
 
 def tau_jp(bench: Bench, task: str, most: int | None = None, **changed: Any) -> TrainedVector:
@@ -43,7 +38,8 @@ def tau_jp(bench: Bench, task: str, most: int | None = None, **changed: Any) -> 
 
     `most` bounds the samples of each; `changed` are fields of TrainConfig.
     """
-    return trained(bench, task, others_of(bench, task), most, **changed)
+    others = [*bench.suite.generics, *(name for name in bench.pool if name != task)]
+    return trained(bench, task, others, most, **changed)  # in the order of their arrival
 
 
 # With all other tasks at every step; with as many rows a step as cyclical, dealt over all other
@@ -74,11 +70,6 @@ def order_of(bench: Bench) -> list[str]:
 def curvature(bench: Bench, task: str) -> TrainedVector:
     """With statistics of the other tasks instead of their samples (TAK, arXiv 2602.17385)."""
     return tau_jp(bench, task, penalty="curvature", strength=CURVATURE * bench.suite.strength)
-
-
-def others_of(bench: Bench, task: str) -> list[str]:
-    """In the order of their arrival: generic first."""
-    return [*bench.suite.generics, *(name for name in bench.pool if name != task)]
 
 
 def total(bench: Bench, first: Vectors) -> Model:
