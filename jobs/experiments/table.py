@@ -239,10 +239,6 @@ class Method:
         return Entry(self.name, bench.seed, *saw, numbers, tasks or {}, more or {}, *costs)
 
 
-def nothing(table: Table) -> None:
-    """For tables whose entries do not depend on each other."""
-
-
 @dataclass(frozen=True)
 class Spec:
     """`methods` are made in this order, the most telling first, unless others are asked for.
@@ -258,7 +254,7 @@ class Spec:
     methods: Callable[[Suite], Sequence[Method]]
     measure: Callable[[Bench, Any], Entry]
     picture: Callable[[Table, Path], None]
-    finish: Callable[[Table], None] = nothing
+    finish: Callable[[Table], None] = lambda table: None
     ahead: bool = True
     targets: bool = False
 
