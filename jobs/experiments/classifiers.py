@@ -18,7 +18,7 @@ from jobs.experiments import saw
 from jobs.experiments.cache import Cell, Cost, Made, together
 from jobs.experiments.context import Bench
 from jobs.experiments.methods import Merging, nothing
-from jobs.experiments.models import Accuracies, Model, right
+from jobs.experiments.models import Accuracies, Model, zero_shot
 from tacl.evaluation import metrics
 from tacl.heads.calibration import tasks_alike
 from tacl.heads.probe import NEIGHBOURS, WEIGHTS, Neighbours, chosen_probe
@@ -57,9 +57,7 @@ class ClassifierRows:
 
     @property
     def columns(self) -> dict[str, slice]:
-        ends = accumulate(len(classes) for classes in self.classes.values())
-        pairs = zip(self.classes.items(), ends, strict=True)
-        return {task: slice(end - len(classes), end) for (task, classes), end in pairs}
+        return columns_of(self.classes)
 
     def pooled(self, rows: Mapping[str, Rows]) -> Rows:
         """Of all tasks together; labels are numbers of columns."""
@@ -73,6 +71,12 @@ class ClassifierRows:
             for task, (features_ND, labels_N) in self.validation.items()
         }
         return metrics.absolute(found)
+
+
+def columns_of(classes: Mapping[str, tuple[str, ...]]) -> dict[str, slice]:
+    """Those of each task among those of all."""
+    ends = [0, *accumulate(map(len, classes.values()))]
+    return {task: slice(*ends[place : place + 2]) for place, task in enumerate(classes)}
 
 
 Fit = Callable[[ClassifierRows, Sequence[float]], tuple[Logits, float]]
@@ -172,15 +176,14 @@ class FittedClassifier(Merging):
         the one classifier of all tasks, whose cell comes along."""
         bench, pool = model.bench, model.bench.pool
         whole = self.judged(model, pool)
-        columns = ClassifierRows.of(bench, pool, self._features(model)).columns
+        columns = columns_of({task: bench.rows(task).classes for task in pool})
         logits = whole.tensors()
         # Of one training for all there are no single-task models.
         single = pool if model.first or not model.has_vectors else []
         alone = {t: self.judged(model, [t], alone=True).tensors()[t] for t in single}
         labels = {task: bench.rows(task).labels_N("test") for task in pool}
-        at_theta0 = {task: bench.features(task, "test") for task in pool}
         return Accuracies(
-            right(bench, at_theta0, "test"),
+            zero_shot(bench, pool, "test"),
             {task: metrics.accuracy(logits_NC, labels[task]) for task, logits_NC in alone.items()},
             {task: metrics.right(logits[task][:, columns[task]], labels[task]) for task in pool},
             {

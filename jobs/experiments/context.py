@@ -83,18 +83,15 @@ class Bench:
     def backbone(self) -> Backbone:
         return self.base.backbone
 
-    def decided_by(self, *heads: str, **more: Any) -> dict[str, Any]:
-        """Of every key: the encoder, which of its blocks are trained, and the prompts of those of
-        the used `heads` that have some of their own."""
-        own = {task: list(found) for task in heads if (found := self.suite.source(task).templates)}
-        more |= {"templates": own} if own else {}
-        return {"base": self.backbone.digest, "trainable": list(self.backbone.trainable), **more}
-
     def cell(
         self, kind: str, make: Callable[[], Made], what: str, /, *heads: str, **decides: Any
     ) -> Cell:
-        """Kept under all that decides it (see `decided_by`), and said with the seed."""
-        key = self.decided_by(*heads, **decides)
+        """Kept under all that decides it, and said with the seed. Of every key are the encoder,
+        which of its blocks are trained, and the prompts of those of the used `heads` that have
+        some of their own."""
+        key = {"base": self.backbone.digest, "trainable": list(self.backbone.trainable), **decides}
+        if own := {t: list(found) for t in heads if (found := self.suite.source(t).templates)}:
+            key["templates"] = own
         return self.cells.get(kind, key, make, f"{what}, seed {self.seed}")
 
     def rows(self, task: str) -> Rows:
@@ -158,11 +155,9 @@ class Bench:
         data = self.rows(task).digest("shard")
         return self.cell("norm", make, f"of {task}", data=data).facts["norm"]
 
-    def features(
-        self, task: str, part: str, tau: Callable[[], Params] = dict, key: str = "theta0"
-    ) -> Tensor:
-        """f(x; theta0 + tau) of a part of a task's rows, [N, D]; `key` stands for tau."""
-        return self.encoding(task, part, tau, key).tensors()["features"]
+    def features(self, task: str, part: str) -> Tensor:
+        """f(x; theta0) of a part of a task's rows, [N, D]."""
+        return self.encoding(task, part).tensors()["features"]
 
     def plain(self, task: str, part: str) -> Tensor:
         """Rows at theta0 as heads see them, [N, E]."""
@@ -181,7 +176,7 @@ class Bench:
     def encoding(
         self, task: str, part: str, tau: Callable[[], Params] = dict, key: str = "theta0"
     ) -> Cell:
-        """The cell of `features`."""
+        """The cell of f(x; theta0 + tau) of a part of a task's rows; `key` stands for tau."""
         rows = self.rows(task)
 
         def make() -> Made:

@@ -225,18 +225,23 @@ class Accuracies:
         return metrics.shares(self.unknown)
 
 
-def accuracies(model: Model, part: str = "test") -> Accuracies:
-    """On the rows of the pool."""
+def accuracies(model: Model) -> Accuracies:
+    """On the test rows of the pool."""
     bench, pool = model.bench, model.bench.pool
-    merged = {task: model.features(task, part) for task in pool}
-    labels = {task: bench.rows(task).labels_N(part) for task in pool}
+    merged = {task: model.features(task, "test") for task in pool}
+    labels = {task: bench.rows(task).labels_N("test") for task in pool}
     heads = {task: bench.head(task) for task in pool}
     return Accuracies(
-        right(bench, {task: bench.features(task, part) for task in pool}, part),
-        right(bench, {task: model.alone(task, part) for task in model.first}, part),
+        zero_shot(bench, pool, "test"),
+        right(bench, {task: model.alone(task, "test") for task in model.first}, "test"),
         {task: metrics.right(heads[task].logits(merged[task]), labels[task]) for task in pool},
         metrics.right_among_all(merged, labels, heads),
     )
+
+
+def zero_shot(bench: Bench, tasks: Sequence[str], part: str) -> dict[str, float]:
+    """The accuracy of theta0 on a part of each task's rows."""
+    return right(bench, {task: bench.features(task, part) for task in tasks}, part)
 
 
 def right(bench: Bench, found: Mapping[str, Tensor], part: str) -> dict[str, float]:

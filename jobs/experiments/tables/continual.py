@@ -24,6 +24,7 @@ from jobs.experiments.models import (
     features,
     right,
     task_vectors,
+    zero_shot,
 )
 from jobs.experiments.planned import planned
 from jobs.experiments.table import Entry, Method, Numbers, Spec, shares
@@ -171,7 +172,7 @@ def entry(bench: Bench, method: Streaming) -> Entry:
     arrivals = method.arrivals(bench, order)
     found = [{t: features(bench, one.model, t, PART) for t in order} for one in arrivals]
     R = [list(right(bench, after, PART).values()) for after in found]
-    b_T = list(right(bench, {t: bench.features(t, PART) for t in order}, PART).values())
+    b_T = list(zero_shot(bench, order, PART).values())
     labels = {task: bench.rows(task).labels_N(PART) for task in bench.pool}
     heads = {task: bench.head(task) for task in bench.pool}
     among_all = metrics.class_incremental({t: found[-1][t] for t in bench.pool}, labels, heads)

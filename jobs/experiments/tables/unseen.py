@@ -7,8 +7,7 @@ from dataclasses import replace
 from jobs.experiments import plots
 from jobs.experiments.context import Bench
 from jobs.experiments.methods import METHODS, Merging
-from jobs.experiments.models import accuracies, right
-from jobs.experiments.suites import Suite
+from jobs.experiments.models import accuracies, right, zero_shot
 from jobs.experiments.table import Entry, Spec, shares
 from jobs.experiments.tables.addition import numbers
 from tacl.evaluation.metrics import absolute
@@ -30,7 +29,7 @@ def entry(bench: Bench, method: Merging) -> Entry:
     model = method.model(without_last(bench))
     seen, unseen = numbers(accuracies(model)), bench.pool[-LEFT_OUT:]
     merged = right(bench, {task: model.features(task, "test") for task in unseen}, "test")
-    plain = right(bench, {task: bench.features(task, "test") for task in unseen}, "test")
+    plain = zero_shot(bench, unseen, "test")
     return method.entry(
         bench,
         {
@@ -55,8 +54,5 @@ def without_last(bench: Bench) -> Bench:
     return bench.of(suite, hidden=bench.pool)
 
 
-def methods(suite: Suite) -> list[Merging]:
-    return [METHODS[name] for name in VARIANTS]
-
-
-SPECS = (Spec("unseen", ABOUT, COLUMNS, methods, entry, plots.bars, ahead=False),)
+ROWS = [METHODS[name] for name in VARIANTS]
+SPECS = (Spec("unseen", ABOUT, COLUMNS, lambda suite: ROWS, entry, plots.bars, ahead=False),)
