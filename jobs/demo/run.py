@@ -106,7 +106,8 @@ def _cluster(home: Path) -> Iterator[Client]:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    """A terminal that closes, or a polite kill, ends the demo as Ctrl-C does: tidily."""
+    """A terminal that closes, or a polite kill, ends the demo as Ctrl-C does: tidily. What is
+    ignored, as by `nohup`, stays so."""
     if number == signal.SIGINT:
         raise KeyboardInterrupt
     sys.exit(128 + number)
@@ -114,7 +115,8 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 @contextmanager
 def _ending_by(handler: Handler) -> Iterator[None]:
-    before = {number: signal.signal(number, handler) for number in ENDINGS}
+    heard = [one for one in ENDINGS if signal.getsignal(one) != signal.SIG_IGN]  # as under nohup
+    before = {number: signal.signal(number, handler) for number in heard}
     try:
         yield
     finally:

@@ -240,3 +240,21 @@ def test_an_end_by_a_signal_is_tidy(
     assert small[0] == "up"
     assert not Path(small[1].removeprefix("down ")).exists()
     assert [signal.getsignal(one) for one in run.ENDINGS] == handlers
+
+
+def test_a_terminal_that_closes_does_not_end_what_was_started_with_nohup(
+    small: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def hung_up(*_: object) -> Iterator[Chapter]:
+        os.kill(os.getpid(), signal.SIGHUP)
+        raise KeyboardInterrupt("reached")
+        yield from ()
+
+    monkeypatch.setattr(run, "story", hung_up)
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with pytest.raises(KeyboardInterrupt, match="reached"):
+            run.run()
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
