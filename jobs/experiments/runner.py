@@ -77,8 +77,8 @@ def reproduce(request: TableRequest, say: Callable[[str], None] = lambda line: N
     the picture is drawn when all rows are there.
 
     Other processes may make other seeds or variants of the same table meanwhile. Raises before
-    anything is trained: BadConfig when rows made otherwise are in the table's place, or a row needs
-    another suite or base; what reading the data raises.
+    anything is trained: BadConfig when rows made otherwise, or of other data, are in the table's
+    place, or a row needs another suite or base; what reading the data raises.
     """
     cells = Cells(request.out / CELLS, say)
     base = LoadedBase.of(request.suite)
@@ -87,7 +87,7 @@ def reproduce(request: TableRequest, say: Callable[[str], None] = lambda line: N
     rows = len(request.seeds) * len(request.variants)
     for seed in request.seeds:
         bench = Bench(request.suite, seed, request.data, cells, base)
-        _sizes(request, bench)  # reads all data
+        _grown(request, base, _sizes(request, bench))  # reads all data
         for variant in request.variants:
             say(f"{request.spec.name}: {variant}, seed {seed}")
             entries.append(request.spec.entry(bench, variant))
@@ -150,7 +150,8 @@ def fill(request: TableRequest, say: Callable[[str], None]) -> None:
     that what `reproduce` does before anything is trained."""
     cells, base = Cells(request.out / CELLS, say), LoadedBase.of(request.suite)
     _begun(request, base)
-    _sizes(request, Bench(request.suite, request.seeds[0], request.data, cells, base))
+    bench = Bench(request.suite, request.seeds[0], request.data, cells, base)
+    _grown(request, base, _sizes(request, bench))
     import ray
 
     if not ray.is_initialized():

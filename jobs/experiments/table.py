@@ -11,7 +11,7 @@ import json
 import math
 import reprlib
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -147,17 +147,19 @@ def spread(values: Sequence[float | None]) -> OverSeeds | None:
 def grown(fresh: Table, path: Path) -> Table:
     """`fresh` with what the file knows.
 
-    Raises BadConfig when the file's rows do not belong in it: they were made under other settings
-    or have other columns.
+    Raises BadConfig when the file's rows do not belong in it: they were made under other settings,
+    have other columns or are about data with other classes or test rows.
     """
     if not path.is_file():
         return fresh
     known = json.loads(path.read_text())
     mine = json.loads(json.dumps(fresh.as_dict()))
+    names = known["data"].keys() & fresh.data.keys()
+    before, after = ({**one, "data": _tested(one["data"], names)} for one in (known, mine))
     different = [
         f"{name} {reprlib.repr(was)}, now {reprlib.repr(now)}"
-        for part in ("settings", "columns")
-        for name, was, now in _differences(part, known[part], mine[part])
+        for part in ("settings", "columns", "data")
+        for name, was, now in _differences(part, before[part], after[part])
     ]
     if different:
         shown = "; ".join(different[:SHOWN]) + (", ..." if len(different) > SHOWN else "")
@@ -169,6 +171,11 @@ def grown(fresh: Table, path: Path) -> Table:
     fresh.commands = list(dict.fromkeys([*known["commands"], *fresh.commands]))
     fresh.data = known["data"] | fresh.data
     return fresh
+
+
+def _tested(data: dict[str, dict[str, int]], names: Set[str]) -> dict[str, dict[str, int]]:
+    """What does not depend on a seed: other rows are dealt by it."""
+    return {name: {part: data[name][part] for part in ("classes", "test")} for name in names}
 
 
 def _differences(name: str, was: Any, now: Any) -> Iterator[tuple[str, Any, Any]]:

@@ -55,6 +55,20 @@ def test_a_table_of_other_columns_is_kept_and_not_mixed(tmp_path: Path) -> None:
         grown(table("a", "b"), file)
 
 
+def test_rows_about_other_data_are_not_mixed(tmp_path: Path) -> None:
+    def table(train: int, test: int) -> Table:
+        data = {"one": {"classes": 2, "train": train, "test": test}}
+        return Table("t", "t", "", (), {}, data)
+
+    old, file = table(90, 50), tmp_path / "t.json"
+    old.add(Entry("linear", 0, "labels", "nothing", {"a": 1.0}))
+    file.write_text(json.dumps(old.as_dict()))
+    assert grown(table(89, 50), file).variants() == ["linear"]  # of another seed
+    assert grown(Table("t", "t", "", (), {}), file).data == old.data
+    with pytest.raises(BadConfig, match=r"1 rows made otherwise: data\.one\.test 50, now 49; move"):
+        grown(table(90, 49), file)
+
+
 def test_a_mean_and_its_deviation() -> None:
     assert spread([0.25, None, 0.75]) == (0.5, pytest.approx(0.3535534), 2)
     assert spread([0.5]) == (0.5, None, 1)
