@@ -12,16 +12,6 @@ from cluster.learner.training import MEASURED
 from cluster.scheduler import state as facts
 from cluster.scheduler.budget import REMEASURED, allowance
 from cluster.scheduler.plan import handle
-from cluster.scheduler.state import (
-    ONE_CPU,
-    Effect,
-    FitHeads,
-    Measure,
-    Node,
-    RefreshChampion,
-    Start,
-    State,
-)
 from jobs.experiments.cache import Cost, Made, together
 from jobs.experiments.context import Bench
 from jobs.experiments.models import TrainedVector, Vectors
@@ -45,9 +35,9 @@ class _Plan:
     def __init__(self, bench: Bench) -> None:
         self.bench, self.now = bench, dict[str, TrainedVector]()
         self._generic = bench.suite.generics[0]
-        self._state = State(bench.backbone.digest)
+        self._state = facts.State(bench.backbone.digest)
         self._asked = dict[str, facts.Instruction]()
-        self._happens(facts.NodesChanged((Node(1),)), self._arrived(GENERIC, Options(), 0))
+        self._happens(facts.NodesChanged((facts.Node(1),)), self._arrived(GENERIC, Options(), 0))
 
     def arrive(self, vector: TrainedVector) -> list[Cost]:
         """What it cost until nothing more is due."""
@@ -58,7 +48,7 @@ class _Plan:
         self.now[task] = vector
         samples = self._arrived(task, options, allowance(rows, options))
         urgency = facts.Urgency.TRAINING
-        asked = facts.Requested(task, "train", task, ONE_CPU, urgency)
+        asked = facts.Requested(task, "train", task, facts.ONE_CPU, urgency)
         return self._happens(samples, asked)
 
     def _happens(self, *known: facts.Event) -> list[Cost]:
@@ -66,7 +56,7 @@ class _Plan:
         events, costs = deque(known), list[Cost]()
         while events:
             for one in handle(self._state, events.popleft()):
-                if isinstance(one, Start):
+                if isinstance(one, facts.Start):
                     event, spent = self._done(one.run_id, self._asked.get(one.run_id))
                     events.append(event)
                     costs += spent
@@ -84,18 +74,18 @@ class _Plan:
                 met = [name for name in self._state.tasks if name != run_id]
                 seen = {self._shard(name) for name in met}
                 return self._published(run_id, run_id, seen, [*met[-MEASURED:], run_id])
-            case Measure(cells=cells):
+            case facts.Measure(cells=cells):
                 found = {cell: self._effect(cell.task, cell.on) for cell in cells}
                 values = {cell: effect for cell, (effect, _) in found.items()}
                 return facts.CellsMeasured(run_id, values), [cost for _, cost in found.values()]
-            case RefreshChampion():
+            case facts.RefreshChampion():
                 return self._refresh(work)
-            case FitHeads():  # this table has the heads of the training
+            case facts.FitHeads():  # this table has the heads of the training
                 return facts.Ended(run_id), []
             case _:
                 raise AssertionError(f"nothing fails here: {work}")
 
-    def _refresh(self, work: RefreshChampion) -> tuple[facts.Event, list[Cost]]:
+    def _refresh(self, work: facts.RefreshChampion) -> tuple[facts.Event, list[Cost]]:
         task, others = work.task, [name for name, _ in work.others]
         before = self.now[task]
         met = [one for one in others if one != GENERIC]
@@ -112,7 +102,7 @@ class _Plan:
     def _published(
         self, run_id: str, task: str, seen: set[str], measured: Sequence[str]
     ) -> tuple[facts.Event, list[Cost]]:
-        row, costs = dict[tuple[str, str, str], Effect](), list[Cost]()
+        row, costs = dict[tuple[str, str, str], facts.Effect](), list[Cost]()
         for on in measured:
             effect, cost = self._effect(task, on)
             row[on, self._shard(on), self._head(on, task)] = effect
@@ -121,7 +111,7 @@ class _Plan:
         vector = facts.VectorVersion(old.version + 1 if old else 1, self.now[task].key, seen)
         return facts.Published(run_id, task, vector, row, self._head(task, task)), costs
 
-    def _effect(self, task: str, on: str) -> tuple[Effect, Cost]:
+    def _effect(self, task: str, on: str) -> tuple[facts.Effect, Cost]:
         """What the vector of a task does to the probe of another."""
         bench, vector, name = self.bench, self.now[task], self._named(on)
 
@@ -136,7 +126,7 @@ class _Plan:
 
         what, decides = f"of {task} on {name}", {"tau": vector.key, "answers": on != GENERIC}
         cell = bench.cell("effect", make, what, name, data=self._shard(on), **decides)
-        return Effect(cell.facts["tau_jp"], cell.facts["answers"]), cell.cost
+        return facts.Effect(cell.facts["tau_jp"], cell.facts["answers"]), cell.cost
 
     def _shard(self, task: str) -> str:
         return self.bench.rows(self._named(task)).digest("shard")
