@@ -56,10 +56,8 @@ def run(keep: Path | None = None, as_json: bool = False, plan: Plan | None = Non
 
 def document(told: list[Chapter], seconds: float) -> dict[str, Any]:
     """All chapters: {arrivals, users, subtractions: [...], seconds}."""
-    found: dict[str, Any] = {name: [] for name in KINDS.values()}
-    for chapter in told:
-        found[KINDS[type(chapter)]].append(chapter)
-    return found | {"seconds": seconds}
+    found = {name: [one for one in told if isinstance(one, kind)] for kind, name in KINDS.items()}
+    return {**found, "seconds": seconds}
 
 
 def _opening(plan: Plan) -> Text:
