@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Sequence, Set
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,7 +14,7 @@ from cluster.data.ingest import ingest
 from cluster.domain.base import BlobRef, Modality
 from cluster.storage import samples
 from cluster.storage.blobs import Blobs
-from jobs.experiments.cache import Cell, Cells
+from jobs.experiments.cache import Cell, Cells, Made
 from jobs.experiments.suites import Source
 from tacl.backbone import Backbone, Item
 from tacl.data.batches import Labelled
@@ -79,7 +78,7 @@ def stored_rows(
     """Reads, checks and splits a data set once for a seed. DataNotFound when it is nowhere."""
     where, content = _located(data, source)
 
-    def make() -> tuple[dict[str, Any], dict[str, Tensor]]:
+    def make() -> Made:
         found = ingest(where, blobs, modality, seed=seed)
         parts = ("train", "validation", "test", "shard")
         refs = {part: getattr(found, part).model_dump(mode="json") for part in parts}
@@ -96,7 +95,7 @@ def apart(cells: Cells, blobs: Blobs, own: Cell, others: Sequence[Cell]) -> Cell
     """
     tests = [BlobRef(**other.facts["test"]) for other in others]
 
-    def make() -> tuple[dict[str, Any], dict[str, Tensor]]:
+    def make() -> Made:
         foreign = {raw for test in tests for raw in samples.labelled_rows(blobs, test)[0]}
         labelled = {part: _without(blobs, BlobRef(**own.facts[part]), foreign) for part in LABELLED}
         shard = _shard_without(blobs, BlobRef(**own.facts["shard"]), foreign)
