@@ -6,7 +6,7 @@ import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
@@ -14,9 +14,6 @@ from jobs import console
 from jobs.cli.app import Told, verb
 from jobs.cli.options import argument, flag, option
 from tacl.errors import BadConfig, DataNotFound
-
-if TYPE_CHECKING:
-    from tacl.training.config import Precision
 
 
 @verb("tables", home=False)
@@ -45,9 +42,25 @@ def reproduce(
 
     Finished cells are kept in DIR/.cells and not computed again: it may be stopped at any time.
     """
-    request = _request(name, suite, data, out, base, methods, seeds, precision, local)
+    from cluster.domain.names import no_such
     from jobs.experiments import runner
+    from jobs.experiments.catalogue import TABLES
+    from jobs.experiments.suites import suite as suite_named
 
+    if name not in TABLES:
+        raise BadConfig(no_such("table", name, TABLES))
+    if not data.is_dir():
+        raise DataNotFound(f"no directory {data.absolute()} with one sub-directory per data set")
+    numbers, chosen, spec = _numbers(seeds), suite_named(suite, base, precision), TABLES[name]
+    if precision is None:
+        chosen = replace(chosen, precision=runner.precision_of(chosen, out))
+    variants = runner.require_known(spec, chosen, [one for one in methods.split(",") if one])
+    options = {"suite": suite, "data": data, "base": base, "methods": methods, "seeds": seeds}
+    options |= {"precision": chosen.precision}
+    given = [word for o, value in options.items() if value for word in (f"--{o}", str(value))]
+    given += ["--local"] if local else []
+    command = shlex.join(["tacl", "reproduce", name, *given, "--out", str(out)])
+    request = runner.TableRequest(spec, chosen, data, out, variants, numbers, command)
     try:
         with console.progress.saying(f"{name} of {suite}") as say:
             if not local:
@@ -60,37 +73,8 @@ def reproduce(
     return found, lambda _: done.files[1].read_text()
 
 
-def _request(
-    name: str,
-    suite: str,
-    data: Path,
-    out: Path,
-    base: str | None,
-    methods: str,
-    seeds: str,
-    precision: Precision | None,
-    local: bool,
-) -> Any:
-    from cluster.domain.names import no_such
-    from jobs.experiments.catalogue import TABLES
-    from jobs.experiments.runner import TableRequest, precision_of, require_known
-    from jobs.experiments.suites import suite as suite_named
-
-    if name not in TABLES:
-        raise BadConfig(no_such("table", name, TABLES))
-    if not data.is_dir():
-        raise DataNotFound(f"no directory {data.absolute()} with one sub-directory per data set")
+def _numbers(seeds: str) -> list[int]:
     try:
-        numbers = [int(seed) for seed in seeds.split(",")]
+        return [int(seed) for seed in seeds.split(",")]
     except ValueError:
         raise BadConfig(f"--seeds {seeds!r}: give numbers with commas between them") from None
-    chosen, spec = suite_named(suite, base, precision), TABLES[name]
-    if precision is None:
-        chosen = replace(chosen, precision=precision_of(chosen, out))
-    variants = require_known(spec, chosen, [one for one in methods.split(",") if one])
-    options = {"suite": suite, "data": data, "base": base, "methods": methods, "seeds": seeds}
-    options |= {"precision": chosen.precision}
-    given = [word for o, value in options.items() if value for word in (f"--{o}", str(value))]
-    local_or_not = ["--local"] if local else []
-    command = shlex.join(["tacl", "reproduce", name, *given, *local_or_not, "--out", str(out)])
-    return TableRequest(spec, chosen, data, out, variants, numbers, command)

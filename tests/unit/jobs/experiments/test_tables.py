@@ -19,10 +19,9 @@ from typer.testing import CliRunner
 
 from cluster.errors import exit_code
 from jobs.cli.main import app
-from jobs.cli.verbs.reproduce import _request
-from jobs.experiments import suites
+from jobs.experiments import runner, suites
 from jobs.experiments.catalogue import TABLES
-from jobs.experiments.runner import _side_by_side, fill, reproduce, require_known
+from jobs.experiments.runner import TableRequest, _side_by_side, fill, reproduce, require_known
 from jobs.experiments.table import Column, Entry, Table, grown, spread
 from tacl.compose import grid
 from tacl.errors import BadConfig, DataNotFound, RunFailed, TaclError
@@ -90,32 +89,55 @@ def test_what_cannot_be_made_is_refused_at_once(tmp_path: Path) -> None:
     assert not out.exists()
 
 
-def test_the_command_of_a_table_can_be_given_to_a_shell(tmp_path: Path) -> None:
+Ask = Callable[..., TableRequest]
+
+
+@pytest.fixture
+def ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ask:
+    """What `tacl reproduce` asks for; nothing is made."""
+    asked: list[TableRequest] = []
+
+    def noted(request: TableRequest, say: object) -> None:
+        asked.append(request)
+        raise BadConfig("not made")
+
+    monkeypatch.setattr(runner, "reproduce", noted)
+
+    def request(name: str, *more: str) -> TableRequest:
+        places = ["--data", str(tmp_path), "--out", str(tmp_path), "--local"]
+        CliRunner().invoke(app, ["reproduce", name, *more, *places])
+        return asked[-1]
+
+    return request
+
+
+def test_the_command_of_a_table_can_be_given_to_a_shell(ask: Ask) -> None:
     methods = "strength 0,strength 3"
-    made = _request("sensitivity", "text8", tmp_path, tmp_path, "hf:a?b", methods, "0", None, True)
+    made = ask("sensitivity", "--suite", "text8", "--base", "hf:a?b", "--methods", methods)
+    assert made.variants == methods.split(",")
     words = shlex.split(made.command)
     assert words[:3] == ["tacl", "reproduce", "sensitivity"]
     assert words[words.index("--methods") + 1] == methods
     assert words[words.index("--base") + 1] == "hf:a?b"
     assert words[words.index("--precision") + 1] == made.suite.precision
+    assert "--local" in words
 
 
 def test_a_table_goes_on_in_its_precision_unless_another_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(suites, "faster", lambda device: "float32")
 
-    def precision(told: Precision | None, suite: str = "text8") -> Precision:
-        places = tmp_path, tmp_path
-        return _request("addition", suite, *places, None, "", "0", told, True).suite.precision
+    def precision(*told: str, suite: str = "text8") -> Precision:
+        return ask("addition", "--suite", suite, *told).suite.precision
 
-    assert precision(None) == "float32"
+    assert precision() == "float32"
     for name in ("text8", "vision8"):
         begun = {"suite": {"precision": "bfloat16"}}
         (tmp_path / f"addition-{name}.json").write_text(json.dumps({"settings": begun}))
-        assert precision(None, name) == "bfloat16"
-        assert precision("float32", name) == "float32"
-    assert precision(None, "text14") == "float32"
+        assert precision(suite=name) == "bfloat16"
+        assert precision("--precision", "float32", suite=name) == "float32"
+    assert precision(suite="text14") == "float32"
 
 
 def test_an_unknown_method_is_refused_before_anything_is_computed() -> None:
