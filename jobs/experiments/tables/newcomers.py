@@ -232,23 +232,18 @@ def fitted(
 
 def entry(bench: Bench, method: Fitting) -> Entry:
     vectors = list(method.vectors(bench).values())
+    textual = bench.backbone.head_kind == "text"  # else class names alone make no head
     tasks: dict[str, Numbers] = {}
     merging = []
     for target in [source.name for source in bench.suite.targets]:
         found = {key: learn(bench, vectors, target) for key, learn in method.columns.items()}
         scores = {key: one.accuracy(bench, target) for key, one in found.items()}
-        tasks[target] = {"zero_shot": _zero_shot(bench, target), **scores}
+        plain = LearnedJudge(None, bench.head(target)).accuracy(bench, target) if textual else None
+        tasks[target] = {"zero_shot": plain, **scores}
         merging += [one.direction.cell.cost for one in found.values() if one.direction]
     means = means_of(tasks)
     training = [vector.cost for vector in vectors]
     return method.entry(bench, means, tasks, training=training, merging=merging)
-
-
-def _zero_shot(bench: Bench, target: str) -> float | None:
-    """None where class names alone make no head."""
-    if bench.backbone.head_kind != "text":
-        return None
-    return LearnedJudge(None, bench.head(target)).accuracy(bench, target)
 
 
 SPECS = (
