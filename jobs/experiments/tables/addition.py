@@ -10,9 +10,9 @@ from jobs.experiments.answers import Answering
 from jobs.experiments.bootstrap import Difference, interval, packed, unpacked
 from jobs.experiments.classifiers import FROZEN, FittedClassifier
 from jobs.experiments.context import Bench
-from jobs.experiments.methods import METHODS, Merging
+from jobs.experiments.methods import METHODS, Make, Merging
 from jobs.experiments.models import Accuracies, Model, accuracies
-from jobs.experiments.table import Entry, Method, Numbers, Spec, Table, shares
+from jobs.experiments.table import Entry, Method, Numbers, Spec, Table, Train, shares
 from tacl.evaluation import metrics
 
 ABOUT = (
@@ -23,19 +23,18 @@ ABOUT = (
     "*Coefficients*: what the vectors are multiplied by."
 )
 
+
+def with_labels(of: Merging) -> tuple[Train | None, str, str, Make, str]:
+    """The same model, whose heads are then fitted on labelled rows of all tasks."""
+    return of.train, of.saw_training, saw.ALL_LABELS, of.make, of.coefficients
+
+
 REFITTED = {  # one softmax over all classes, on the labelled rows of all tasks under the model
-    f"{one.name}+logistic": FittedClassifier(
-        f"{one.name}+logistic",
-        one.train,
-        one.saw_training,
-        saw.ALL_LABELS,
-        one.make,
-        one.coefficients,
-    )
-    for one in (METHODS[name] for name in ("taujp", "tsv-m", "mtl", "mtl-softmax"))
+    f"{name}+logistic": FittedClassifier(f"{name}+logistic", *with_labels(METHODS[name]))
+    for name in ("taujp", "tsv-m", "mtl", "mtl-softmax")
 }
 ANSWERING = {  # heads as a cluster fits them, and the same without inner blocks
-    name: Answering(name, one.train, one.saw_training, saw.ALL_LABELS, one.make, inner=inner)
+    name: Answering(name, *with_labels(one), inner)
     for one in (
         *(METHODS[name] for name in ("taujp", "taujp+refresh", "linear", "mixed-longer")),
         *(METHODS[name] for name in ("mixed-longer+refresh", "arriving", "arriving+refresh")),
