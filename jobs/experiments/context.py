@@ -71,6 +71,7 @@ class Bench:
         self._judged = dict.fromkeys([*hidden, *self.pool])
         self._data = data
         self._blobs = Blobs(cells.folder / "blobs")
+        self._read: dict[str, Cell] = {}
         self._known: dict[str, Rows] = {}
         self._stores: dict[tuple[str, int | None], Store] = {}
         self._statistics: dict[str, Statistics] = {}
@@ -102,8 +103,10 @@ class Bench:
         return self._known[task]
 
     def _stored(self, task: str) -> Cell:
-        source, modality = self.suite.source(task), self.backbone.modality
-        return stored_rows(self.cells, self._blobs, self._data, source, modality, self.seed)
+        if task not in self._read:
+            places, source = (self.cells, self._blobs, self._data), self.suite.source(task)
+            self._read[task] = stored_rows(*places, source, self.backbone.modality, self.seed)
+        return self._read[task]
 
     def head(self, task: str) -> Head:
         """From class names where the base has a text tower, else from class means."""

@@ -10,7 +10,9 @@ from datasets import Dataset
 from cluster.domain.base import BlobRef
 from cluster.storage import samples
 from cluster.storage.blobs import Blobs
+from jobs.experiments import rows as module
 from jobs.experiments.cache import Cell, Cells
+from jobs.experiments.context import Bench
 from jobs.experiments.rows import apart, stored_rows
 from jobs.experiments.suites import Source
 
@@ -26,6 +28,22 @@ def made(place: Path, blobs: Blobs, name: str, texts: list[str], tests: list[str
         (place / "data" / name).mkdir(parents=True, exist_ok=True)
         table.to_parquet(place / "data" / name / f"{split}.parquet")
     return stored_rows(Cells(place / "cells"), blobs, place / "data", Source(name), "text", 0)
+
+
+def test_every_data_set_is_read_once_however_many_tasks_there_are(
+    place: Path, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content, read = module._content, list[str]()
+
+    def counted(folder: Path) -> str:
+        read.append(folder.name)
+        return content(folder)
+
+    monkeypatch.setattr(module, "_content", counted)
+    again = Bench(bench.suite, 0, place / "data", bench.cells, bench.base)
+    for task in (*again.pool, "generic", "target"):
+        assert again.rows(task).classes
+    assert sorted(read) == ["generic", "one", "target", "three", "two"]
 
 
 def seen(blobs: Blobs, cell: Cell) -> set[samples.Raw]:
