@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any
 
 import torch
@@ -75,8 +75,8 @@ class ClassifierRows:
 
 def columns_of(classes: Mapping[str, tuple[str, ...]]) -> dict[str, slice]:
     """Those of each task among those of all."""
-    ends = [0, *accumulate(map(len, classes.values()))]
-    return {task: slice(*ends[place : place + 2]) for place, task in enumerate(classes)}
+    ends = pairwise(accumulate(map(len, classes.values()), initial=0))
+    return {task: slice(*both) for task, both in zip(classes, ends, strict=True)}
 
 
 Fit = Callable[[ClassifierRows, Sequence[float]], tuple[Logits, float]]
