@@ -98,7 +98,7 @@ class Bench:
     def rows(self, task: str) -> Rows:
         if task not in self._known:
             others = [self._stored(other) for other in self._judged if other != task]
-            cell = apart(self.cells, self._blobs, self._stored(task), others)
+            cell = apart(self.cells, self._blobs, task, self._stored(task), others)
             self._known[task] = Rows(task, cell, self._blobs, self.backbone, self.seed)
         return self._known[task]
 

@@ -88,29 +88,33 @@ def stored_rows(
     return cells.get("data", decides, make, source.name)
 
 
-def apart(cells: Cells, blobs: Blobs, own: Cell, others: Sequence[Cell]) -> Cell:
+def apart(cells: Cells, blobs: Blobs, task: str, own: Cell, others: Sequence[Cell]) -> Cell:
     """The data of a task without the rows that stand verbatim in test rows of `others`.
 
     A text of two sources would be trained on under one label and asked about under another.
+    EmptySplit when none is left.
     """
     tests = [BlobRef(**other.facts["test"]) for other in others]
 
     def make() -> Made:
         foreign = {raw for test in tests for raw in samples.labelled_rows(blobs, test)[0]}
-        labelled = {part: _without(blobs, BlobRef(**own.facts[part]), foreign) for part in LABELLED}
+        labelled = {
+            part: _without(blobs, BlobRef(**own.facts[part]), foreign, f"{part} row of {task}")
+            for part in LABELLED
+        }
         shard = _shard_without(blobs, BlobRef(**own.facts["shard"]), foreign)
         refs = {**labelled, "shard": shard}
         return {**own.facts, **{p: ref.model_dump(mode="json") for p, ref in refs.items()}}, {}
 
     decides = {"own": own.key, "tests": [test.digest for test in tests]}
-    return cells.get("apart", decides, make, "from the test rows of other tasks")
+    return cells.get("apart", decides, make, f"{task} from the test rows of other tasks")
 
 
-def _without(blobs: Blobs, ref: BlobRef, foreign: Set[samples.Raw]) -> BlobRef:
+def _without(blobs: Blobs, ref: BlobRef, foreign: Set[samples.Raw], row: str) -> BlobRef:
     rows = list(zip(*samples.labelled_rows(blobs, ref), strict=True))
     kept = [row for row in rows if row[0] not in foreign]
     if not kept:
-        raise EmptySplit("every row of a part stands in another task's test rows; name each once")
+        raise EmptySplit(f"every {row} is a test row of another task; give each data set once")
     inputs, labels = zip(*kept, strict=True)
     return ref if len(kept) == len(rows) else samples.store_rows(blobs, inputs, labels)
 

@@ -15,6 +15,7 @@ from jobs.experiments.cache import Cell, Cells
 from jobs.experiments.context import Bench
 from jobs.experiments.rows import apart, stored_rows
 from jobs.experiments.suites import Source
+from tacl.errors import EmptySplit
 
 
 @pytest.fixture
@@ -58,7 +59,7 @@ def test_test_rows_of_another_task_are_seen_by_nothing(tmp_path: Path, blobs: Bl
     shared = [f"of both {n}" for n in range(9)]
     first = made(tmp_path, blobs, "one", shared + [f"one {n}" for n in range(60)], ["x", "y"])
     other = made(tmp_path, blobs, "two", [f"two {n}" for n in range(60)], shared)
-    kept = apart(Cells(tmp_path / "cells"), blobs, first, [other])
+    kept = apart(Cells(tmp_path / "cells"), blobs, "one", first, [other])
     assert seen(blobs, first) >= set(shared)
     assert seen(blobs, kept) == seen(blobs, first) - set(shared)
     assert kept.facts["test"] == first.facts["test"]
@@ -67,4 +68,14 @@ def test_test_rows_of_another_task_are_seen_by_nothing(tmp_path: Path, blobs: Bl
 def test_a_task_that_shares_nothing_stays_as_it_is(tmp_path: Path, blobs: Blobs) -> None:
     first = made(tmp_path, blobs, "one", [f"one {n}" for n in range(60)], ["x", "y"])
     other = made(tmp_path, blobs, "two", [f"two {n}" for n in range(60)], ["z", "w"])
-    assert apart(Cells(tmp_path / "cells"), blobs, first, [other]).facts == first.facts
+    assert apart(Cells(tmp_path / "cells"), blobs, "one", first, [other]).facts == first.facts
+
+
+def test_a_task_whose_rows_are_all_test_rows_of_another_is_named(
+    tmp_path: Path, blobs: Blobs
+) -> None:
+    texts = [f"text {n}" for n in range(60)]
+    first = made(tmp_path, blobs, "one", texts, ["x", "y"])
+    other = made(tmp_path, blobs, "two", ["z", "w"] * 30, texts)
+    with pytest.raises(EmptySplit, match="every train row of one is a test row of another task"):
+        apart(Cells(tmp_path / "cells"), blobs, "one", first, [other])
