@@ -6,6 +6,7 @@ libraries is imported for it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, cast, runtime_checkable
 
@@ -55,6 +56,8 @@ def one_split(data: Rows | Dataset | DatasetDict) -> Dataset:
 
 def _framed(table: pa.Table) -> Dataset:
     """Without the index that pandas adds to rows that were selected or sorted."""
+    if twice := [name for name, times in Counter(table.column_names).items() if times > 1]:
+        raise BadColumns(f"several columns have one name: {', '.join(twice)}; rename them")
     indexes = [name for name in table.column_names if name.startswith("__index_level_")]
     left = table.drop_columns(indexes)
     fields = [field.with_type(_named(field.type)).remove_metadata() for field in left.schema]

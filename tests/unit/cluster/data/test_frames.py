@@ -101,3 +101,9 @@ def test_a_path_is_still_a_path(tmp_path: Path) -> None:
     both = DatasetDict({name: Dataset.from_dict(COLUMNS) for name in ("train", "test")})
     with pytest.raises(BadConfig, match="found train, test; give one"):
         one_split(both)
+
+
+def test_columns_of_one_name_are_refused() -> None:
+    rows = pa.table([["a", "b"], ["c", "d"]], names=["text", "text"])
+    with pytest.raises(BadColumns, match="several columns have one name: text"):
+        one_split(rows)
