@@ -195,7 +195,7 @@ def located(data: str) -> Path | None:
     if not data:  # as of a variable that is not set; and not the folder that one is in
         raise DataNotFound("no data are named: '' was given; give a file, a folder or a hub id")
     path = Path(os.path.expanduser(data))
-    if path.exists():
+    if os.path.exists(path):  # `Path.exists` raises for a text that is too long for a name
         return path.resolve()
     found = HUB_ID.fullmatch(data)
     if found is None or Path(found[1]).suffix:

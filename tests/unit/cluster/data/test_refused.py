@@ -237,3 +237,8 @@ def test_what_is_no_class_is_quoted_in_short(tmp_path: Path, blobs: Blobs) -> No
     with pytest.raises(LabelOutOfRange) as refused:
         ingest(data, blobs, "text", Reading(classes=("a", "b", "c", "d")))
     assert len(str(refused.value)) < 2000
+
+
+def test_a_text_too_long_for_a_name_is_no_file(tmp_path: Path) -> None:
+    with pytest.raises(DataNotFound, match="no data at text,label"):
+        ingest("text,label\n" + "a sentence,b\n" * 50, Blobs(tmp_path), "text")
