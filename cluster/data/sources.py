@@ -20,11 +20,11 @@ from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
 
 import datasets
 import pyarrow as pa
-from datasets import Dataset, DatasetDict, config, load_dataset
+from datasets import Dataset, DatasetDict, config, load_dataset, load_dataset_builder
 from datasets.packaged_modules.csv import csv as csv_files
 from datasets.packaged_modules.json import json as json_lines
 from huggingface_hub import HfApi, constants
@@ -47,6 +47,7 @@ from tacl.errors import (
 
 Data = str | Path | Dataset | DatasetDict | Rows
 Splits = dict[str, Dataset]  # by name
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -102,6 +103,7 @@ HUB_ID = re.compile(r"([A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?)(?::([^:/\\]+)
 CONFIGURATIONS = re.compile(
     r"[Aa]vailable(?: configs(?: in the cache)?)?: \[([^]]*)\]|configurations in the cache: (.*) Pl"
 )
+TABLES = (".csv", ".tsv")
 FORMATS = "Parquet, an image folder (one sub-folder per class), CSV, JSON lines"
 
 
@@ -117,7 +119,7 @@ def opened(data: Data, named: Collection[str | None] = ()) -> Iterator[Opened]:
         if isinstance(data, DatasetDict):
             found = _splits(data)
         elif isinstance(data, str | Path):
-            how = _written(str(data), [name for name in named if name])
+            how = _written(str(data), cache, [name for name in named if name])
             found = _load(str(data), cache, how)
         else:
             found = {"train": one_split(data)}
@@ -129,15 +131,14 @@ def opened(data: Data, named: Collection[str | None] = ()) -> Iterator[Opened]:
         yield Opened(found, stored, folders, _places(data, how, found), notes)
 
 
-def _written(data: str, named: Collection[str]) -> Written | None:
-    """Of a CSV file, or of all files of a folder of them. BadColumns when they are not alike."""
+def _written(data: str, cache: str, named: Collection[str]) -> Written | None:
+    """Of a CSV file, or of all files of a folder that are read as such. BadColumns when they are
+    not alike."""
     path = located(data)
     files = [path] if path else []
-    if path and path.is_dir():  # without what is hidden or its description, as `datasets` reads it
-        below = (file for file in sorted(path.rglob("*.*")) if file.is_file())
-        files = [f for f in below if "/." not in f"/{f.relative_to(path)}"]
-    files = [file for file in files if file.suffix.lower() != ".md"]
-    if not files or any(file.suffix.lower() not in (".csv", ".tsv") for file in files):
+    if path and path.is_dir():
+        files = _tables(data, path, cache)
+    if not files or any(file.suffix.lower() not in TABLES for file in files):
         return None
     found = {str(file.relative_to(path or file)): written(file, named) for file in files}
     texts = frozenset[int]().union(*(one.texts for one in found.values()))
@@ -148,6 +149,19 @@ def _written(data: str, named: Collection[str]) -> Written | None:
             "header, number of columns); write all of them in the same"
         )
     return first if others else next(iter(found.values()))
+
+
+def _tables(data: str, path: Path, cache: str) -> list[Path]:
+    """Those of a folder that `datasets` reads, where it takes them for CSV: what else lies there,
+    as a licence, is passed over."""
+    if not any(file.suffix.lower() in TABLES for file in path.rglob("*.*")):
+        return []
+    _require_no_pattern(data, path)
+    builder = _told(data, lambda: load_dataset_builder(str(path), cache_dir=cache))
+    if not isinstance(builder.config, csv_files.CsvConfig):
+        return []
+    splits: Any = builder.config.data_files
+    return sorted(Path(file) for files in splits.values() for file in files)
 
 
 def _places(data: Data, how: Written | None, found: Splits) -> RowNames:
@@ -215,8 +229,7 @@ def _load(data: str, cache: str, how: Written | None) -> Splits:
     for file in path.rglob("*.parquet") if path.is_dir() else [path]:
         _told(data, partial(require_bearable, file))
     if path.is_dir():
-        if glob.has_magic(str(path)):
-            raise BadConfig(f"{data}: a folder whose path has *, ? or [ cannot be read; rename it")
+        _require_no_pattern(data, path)
         return _converted(data, lambda: load_dataset(str(path), **given))
     if glob.has_magic(str(path.parent)):  # datasets would look through all that lies above
         link = Path(cache) / "given" / path.name
@@ -227,6 +240,11 @@ def _load(data: str, cache: str, how: Written | None) -> Splits:
     return _converted(data, lambda: load_dataset(folder, data_files=file, **given))
 
 
+def _require_no_pattern(data: str, folder: Path) -> None:
+    if glob.has_magic(str(folder)):
+        raise BadConfig(f"{data}: a folder whose path has *, ? or [ cannot be read; rename it")
+
+
 def _converted(data: str, load: Callable[[], object]) -> Splits:
     found = _told(data, load)
     if not isinstance(found, DatasetDict):
@@ -234,7 +252,7 @@ def _converted(data: str, load: Callable[[], object]) -> Splits:
     return _splits(found)
 
 
-def _told(data: str, load: Callable[[], object]) -> object:
+def _told(data: str, load: Callable[[], T]) -> T:
     """Run `load`; whatever it raises becomes one message that names the data and the cause."""
     try:
         return load()

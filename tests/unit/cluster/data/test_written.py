@@ -121,6 +121,20 @@ def test_files_of_a_folder_are_written_alike(tmp_path: Path) -> None:
         ingest(folder, blobs, "text")
 
 
+@pytest.mark.parametrize("beside", ["LICENSE.txt", "about.json", "old.csv"])
+def test_what_lies_beside_the_files_of_a_folder_changes_nothing(
+    tmp_path: Path, beside: str
+) -> None:
+    folder = tmp_path / "größe 1"
+    folder.mkdir()
+    rows = [(f"sentence {i}", ("01", "NA")[i % 2]) for i in range(40)]
+    (tmp_path / "rows.csv").write_text(text(";", HEADER + rows))
+    (folder / "train.csv").symlink_to(tmp_path / "rows.csv")
+    (folder / beside).write_text('{"a": "of no split"}\n')
+    found = ingest(folder, Blobs(tmp_path / "blobs"), "text")
+    assert found.classes == ("01", "NA")
+
+
 def test_files_of_one_name_in_several_folders_are_written_alike(tmp_path: Path) -> None:
     for folder, rows in (("one", HEADER + ROWS), ("two", ROWS)):
         (tmp_path / "d" / folder).mkdir(parents=True)
