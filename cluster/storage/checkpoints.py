@@ -173,7 +173,7 @@ def _seal(folder: Path) -> None:
 def _is_sealed(folder: Path) -> bool:
     try:
         return json.loads((folder / SEAL).read_text()) == _sums(folder)
-    except (FileNotFoundError, json.JSONDecodeError):
+    except (FileNotFoundError, ValueError):  # JSON, or text, that was altered
         return False
 
 

@@ -50,6 +50,15 @@ def test_the_newest_complete_one_is_taken_up(storage: Storage) -> None:
         (folder / "step.json").read_text()  # only the newest two are kept
 
 
+@pytest.mark.parametrize("seal", [b"", b"{", b"null", b"\xff{}"])
+def test_one_whose_seal_is_altered_is_none(storage: Storage, seal: bytes) -> None:
+    own = checkpoints(storage, "run")
+    for step in (3, 9):
+        own.write(step, save(step))
+    storage.below("run/9").write("sums.json", seal)
+    assert read(own) == 3
+
+
 def test_what_was_just_written_stays_beside_newer_ones_that_are_altered(storage: Storage) -> None:
     own = checkpoints(storage, "run")
     for step in (100, 200):
