@@ -92,6 +92,9 @@ def erase(home: Home, digests: Collection[str]) -> None:
     for place in {home.path, Home.at(home.where).path}:
         for path in chain.from_iterable(_files(place / "cache" / kind) for kind in kinds):
             path.unlink(missing_ok=True)
+        for path in _files(place / "cache" / "blobs"):
+            if path.name in digests:
+                path.unlink(missing_ok=True)
 
 
 def _files(folder: Path) -> Iterator[Path]:

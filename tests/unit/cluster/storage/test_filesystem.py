@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from cluster.api.service import Question
+from cluster.coordinator import garbage
 from cluster.domain.base import Base
 from cluster.learner import training
 from cluster.learner.learner import Learner
@@ -127,3 +128,23 @@ def test_a_home_keeps_its_storage_and_registry(bucket: str, tmp_path: Path) -> N
     ):
         with pytest.raises(HomeInUse, match="asked for"):
             require_founder(home, other)
+
+
+def test_a_purge_erases_what_learners_of_this_machine_downloaded(
+    bucket: str, tmp_path: Path
+) -> None:
+    """They know the home by its bucket; a coordinator with a registry in a file, by its folder."""
+    base = Base(spec="x", digest="x", modality="image", head_kind="prototype")
+    founded(bucket, tmp_path, base)
+    home, learners = Home(tmp_path / "home"), Home.at(bucket)
+    settings = homes.published(bucket)
+    assert settings is not None
+    home.close_to_others()
+    homes.write(home.settings_file, settings)
+    kept, purged = home.blobs().put(b"others"), home.blobs().put(b"private")
+    for place in (home, learners):
+        for digest in (kept, purged):
+            assert place.blobs().local_path(digest).is_file()
+    garbage.erase(home, {purged})
+    assert not [*tmp_path.rglob(purged)]
+    assert len([*tmp_path.rglob(kept)]) == 2
