@@ -115,32 +115,50 @@ def opened(data: Data, named: Collection[str | None] = ()) -> Iterator[Opened]:
     cannot be known how a CSV file is written.
     """
     with TemporaryDirectory(prefix="tacl-data-") as cache, _quiet():
-        how = None
-        if isinstance(data, DatasetDict):
-            found = _splits(data)
-        elif isinstance(data, str | Path):
-            how = _written(str(data), cache, [name for name in named if name])
-            found = _load(str(data), cache, how)
+        if isinstance(data, str | Path):
+            name = str(data)
+            found = _read(name, Path(cache), [one for one in named if one])
         else:
-            found = {"train": one_split(data)}
-        empty = [name for name, split in found.items() if not split.num_rows]
-        if empty or not found:
-            raise EmptySplit(f"{_named(data)}: split {', '.join(empty) or 'train'} has no rows")
-        notes = tuple(how.notes()) if how else ()
-        stored, folders = _stored(data, found), _folders(data, Path(cache))
-        yield Opened(found, stored, folders, _places(data, how, found), notes)
+            name, found = "the data set", _held(data)
+        empty = [split for split, rows in found.splits.items() if not rows.num_rows]
+        if empty or not found.splits:
+            raise EmptySplit(f"{name}: split {', '.join(empty) or 'train'} has no rows")
+        yield found
 
 
-def _written(data: str, cache: str, named: Collection[str]) -> Written | None:
+def _held(data: Dataset | DatasetDict | Rows) -> Opened:
+    """Rows of a program, which may name any file."""
+    found = _splits(data) if isinstance(data, DatasetDict) else {"train": one_split(data)}
+    return Opened(found, _in_memory(found), (Path("/"),))
+
+
+def _read(data: str, cache: Path, named: Collection[str]) -> Opened:
+    """Pictures may lie as files in the folder that was given, or in what was unpacked of it. One
+    file is whole in itself."""
+    path = located(data)
+    how = path and _written(data, path, cache, named)
+    found = _load(data, path, cache, how)
+    if path is None:
+        return Opened(found, _in_memory(found), (cache, Path(config.HF_CACHE_HOME)))
+    files, folders = [path], tuple[Path, ...]()
+    if path.is_dir():
+        files, folders = path.rglob("*"), (path, cache)
+    stored = sum(file.stat().st_size for file in files if file.is_file())
+    notes = tuple(how.notes()) if how else ()
+    return Opened(found, stored, folders, _places(path, how, found), notes)
+
+
+def _in_memory(found: Splits) -> int:
+    return sum(split.data.nbytes for split in found.values())
+
+
+def _written(data: str, path: Path, cache: Path, named: Collection[str]) -> Written | None:
     """Of a CSV file, or of all files of a folder that are read as such. BadColumns when they are
     not alike."""
-    path = located(data)
-    files = [path] if path else []
-    if path and path.is_dir():
-        files = _tables(data, path, cache)
+    files = _tables(data, path, cache) if path.is_dir() else [path]
     if not files or any(file.suffix.lower() not in TABLES for file in files):
         return None
-    found = {str(file.relative_to(path or file)): written(file, named) for file in files}
+    found = {str(file.relative_to(path)): written(file, named) for file in files}
     texts = frozenset[int]().union(*(one.texts for one in found.values()))
     first, *others = (replace(one, lines=(), texts=texts) for one in found.values())
     if any(other != first for other in others):
@@ -151,53 +169,29 @@ def _written(data: str, cache: str, named: Collection[str]) -> Written | None:
     return first if others else next(iter(found.values()))
 
 
-def _tables(data: str, path: Path, cache: str) -> list[Path]:
+def _tables(data: str, path: Path, cache: Path) -> list[Path]:
     """Those of a folder that `datasets` reads, where it takes them for CSV: what else lies there,
     as a licence, is passed over."""
     if not any(file.suffix.lower() in TABLES for file in path.rglob("*.*")):
         return []
     _require_no_pattern(data, path)
-    builder = _told(data, lambda: load_dataset_builder(str(path), cache_dir=cache))
+    builder = _told(data, lambda: load_dataset_builder(str(path), cache_dir=str(cache)))
     if not isinstance(builder.config, csv_files.CsvConfig):
         return []
     splits: Any = builder.config.data_files
     return sorted(Path(file) for files in splits.values() for file in files)
 
 
-def _places(data: Data, how: Written | None, found: Splits) -> RowNames:
+def _places(path: Path, how: Written | None, found: Splits) -> RowNames:
     """Lines are known of a file of one split whose rows are the reader's."""
-    if not isinstance(data, str | Path) or len(found) > 1:
+    if len(found) != 1:
         return RowNames()
     lines: Sequence[int] = how.lines if how else ()
-    path = located(str(data))
-    if path is not None and path.is_file() and path.suffix.lower() == ".jsonl":
+    if path.is_file() and path.suffix.lower() == ".jsonl":
         with path.open("rb") as rows:
             lines = [number for number, row in enumerate(rows, 1) if row.strip()]
     (name,) = found
     return RowNames({name: lines} if len(lines) == found[name].num_rows else {})
-
-
-def _stored(data: Data, found: Splits) -> int:
-    path = located(str(data)) if isinstance(data, str | Path) else None
-    if path is None:
-        return sum(split.data.nbytes for split in found.values())
-    files = path.rglob("*") if path.is_dir() else [path]
-    return sum(file.stat().st_size for file in files if file.is_file())
-
-
-def _folders(data: Data, cache: Path) -> tuple[Path, ...]:
-    """Where pictures may lie as files: in the folder that was given, or what was unpacked of it; a
-    program's own data set may name any. One file is whole in itself."""
-    if not isinstance(data, str | Path):
-        return (Path("/"),)
-    path = located(str(data))
-    if path is None:
-        return (cache, Path(config.HF_CACHE_HOME))
-    return (path, cache) if path.is_dir() else ()
-
-
-def _named(data: Data) -> str:
-    return str(data) if isinstance(data, str | Path) else "the data set"
 
 
 def _splits(found: DatasetDict) -> Splits:
@@ -219,20 +213,19 @@ def located(data: str) -> Path | None:
     return None
 
 
-def _load(data: str, cache: str, how: Written | None) -> Splits:
-    path = located(data)
+def _load(data: str, path: Path | None, cache: Path, how: Written | None) -> Splits:
     if path is None:
         name, _, configuration = data.partition(":")
         _ask_hub(name)
         return _converted(data, lambda: load_dataset(name, configuration or None))
-    given: dict[str, Any] = {"cache_dir": cache} | (how.options() if how else {})
+    given: dict[str, Any] = {"cache_dir": str(cache)} | (how.options() if how else {})
     for file in path.rglob("*.parquet") if path.is_dir() else [path]:
         _told(data, partial(require_bearable, file))
     if path.is_dir():
         _require_no_pattern(data, path)
         return _converted(data, lambda: load_dataset(str(path), **given))
     if glob.has_magic(str(path.parent)):  # datasets would look through all that lies above
-        link = Path(cache) / "given" / path.name
+        link = cache / "given" / path.name
         link.parent.mkdir(parents=True, exist_ok=True)
         link.symlink_to(path)
         path = link
