@@ -106,7 +106,7 @@ def serve(home: Home, chosen: Founding, how: argparse.Namespace, renew: Again) -
     joined = _joined(home, chosen, how.address, how.insecure) if how.address else None
     with joined or _started(home, how.cpus) as running:
         from cluster.runtime.actors import start_coordinator
-        from cluster.runtime.watch import PERIOD, Watch, lost
+        from cluster.runtime.watch import PERIOD, Watch
 
         signal.signal(signal.SIGTERM, _leave)  # after Ray, which sets its own
         if home.serving() is not None:  # it takes seconds to import what it needs
@@ -124,7 +124,7 @@ def serve(home: Home, chosen: Founding, how: argparse.Namespace, renew: Again) -
         _say("ready")
         watch = Watch()
         while not stop.wait(PERIOD):
-            if what := lost(watch.seen()):
+            if what := watch.lost():
                 renew(f"{what} was lost")
         watch.end()
         _say("stopping")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-from dataclasses import dataclass
 
 import ray
 from ray.exceptions import RayError
@@ -16,20 +15,14 @@ PERIOD = 1.0  # seconds between two looks
 TOUCH_SECONDS = 5.0
 
 
-@dataclass(frozen=True)
-class Alive:
-    gcs: bool
-    raylet: bool
-    coordinator: bool  # also while Ray restarts it, which it does for ever
-
-
-def lost(seen: Alive) -> str | None:
-    """What the cluster cannot go on without."""
-    if not seen.gcs:
+def lost(gcs: bool, raylet: bool, coordinator: bool) -> str | None:
+    """What the cluster cannot go on without, of what lives; a coordinator does also while Ray
+    restarts it, which it does for ever."""
+    if not gcs:
         return "Ray's control service (GCS)"
-    if not seen.raylet:
+    if not raylet:
         return "Ray's process of this node (raylet)"
-    return None if seen.coordinator else "the coordinator"
+    return None if coordinator else "the coordinator"
 
 
 class Watch:
@@ -48,8 +41,8 @@ class Watch:
         self._thread = threading.Thread(target=self._look, name="watch", daemon=True)
         self._thread.start()
 
-    def seen(self) -> Alive:
-        return Alive(_listens(self._gcs), _listens(self._raylet), self._coordinator)
+    def lost(self) -> str | None:
+        return lost(_listens(self._gcs), _listens(self._raylet), self._coordinator)
 
     def end(self) -> None:
         """Before Ray is shut down: a call to it would start it again."""
@@ -60,15 +53,10 @@ class Watch:
         """In a thread: a call to a GCS that was lost does not return."""
         while self._coordinator and not self._ended.wait(PERIOD):
             with contextlib.suppress(RayError):  # of a GCS, whose port tells more
-                self._coordinator = _is_there()
-
-
-def _is_there() -> bool:
-    try:
-        coordinator()
-    except ValueError:
-        return False
-    return True
+                try:
+                    coordinator()
+                except ValueError:  # there is none
+                    self._coordinator = False
 
 
 def _listens(address: str) -> bool:

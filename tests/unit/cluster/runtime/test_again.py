@@ -14,7 +14,7 @@ from cluster.runtime import again as runtime_again
 from cluster.runtime.again import CALM, LONGEST_PAUSE, first, in_a_row, pause
 from cluster.runtime.connection import connect
 from cluster.runtime.launch import start
-from cluster.runtime.watch import Alive, lost
+from cluster.runtime.watch import lost
 from cluster.storage.home import Founding, Home, Running, write
 from tacl.errors import ClusterNotRunning, HomeInUse
 from tests.integration.test_head import until
@@ -22,10 +22,10 @@ from tests.support.fakes import new_home
 
 
 def test_what_a_cluster_cannot_go_on_without() -> None:
-    assert lost(Alive(gcs=True, raylet=True, coordinator=True)) is None
-    assert "GCS" in (lost(Alive(gcs=False, raylet=True, coordinator=True)) or "")
-    assert "raylet" in (lost(Alive(gcs=True, raylet=False, coordinator=True)) or "")
-    assert "coordinator" in (lost(Alive(gcs=True, raylet=True, coordinator=False)) or "")
+    assert lost(gcs=True, raylet=True, coordinator=True) is None
+    assert "GCS" in (lost(gcs=False, raylet=True, coordinator=True) or "")
+    assert "raylet" in (lost(gcs=True, raylet=False, coordinator=True) or "")
+    assert "coordinator" in (lost(gcs=True, raylet=True, coordinator=False) or "")
 
 
 def test_losses_of_a_row_are_given_more_and_more_time() -> None:
