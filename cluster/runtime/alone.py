@@ -10,20 +10,15 @@ from cluster.runtime import connection
 PERIOD = 5.0  # seconds between two questions
 
 
-def is_alone(awaited: bool | None, silent: float) -> bool:
-    """`awaited`: what the coordinator says, None while none has answered for `silent` seconds."""
-    return silent > connection.RUN_SECONDS if awaited is None else not awaited
-
-
 def until_alone(
     ask: Callable[[], bool | None],
     end: Callable[[], object],
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Ask again and again; then `end`."""
+    """Ask again and again; then `end`. The answer is None while no coordinator gives one."""
     awaited, heard = None, clock()
-    while not is_alone(awaited, clock() - heard):
+    while awaited or (awaited is None and clock() - heard <= connection.RUN_SECONDS):
         sleep(PERIOD)
         awaited = ask()
         heard = heard if awaited is None else clock()
