@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,30 +24,21 @@ Probe = tuple[str, str]  # digests of the samples and of the head
 Found = dict[tuple[str, Probe], Pair]  # by the vector's digest and the probe
 
 
-@dataclass(frozen=True)
-class Named:
-    """Whose vector it is. Version 0: not published yet."""
-
-    task: str
-    digest: str
-    version: int = 0
-
-
 def measure(work: MeasureWork, home: Home, tell: Tell, device: str = "cpu") -> Measured:
     """Every pair of the work, in its order; a shard is prepared and a vector read once. Gives way
     between two shards, and goes on with those that are left."""
     materials = Materials(home, work.base, device)
-    vectors = {ref.digest: ref for ref, _ in work.pairs}
-    taus = {digest: materials.vector(ref).to_params() for digest, ref in vectors.items()}
+    refs = {ref.digest: ref for ref, _ in work.pairs}
+    taus = {digest: materials.vector(ref).to_params() for digest, ref in refs.items()}
     store = checkpoints(home.checkpoints, work.run_id)
     found = _kept(store)
     wanted = dict.fromkeys((ref.digest, _probe(shard)) for ref, shard in work.pairs)
     for shard in {_probe(shard): shard for _, shard in work.pairs}.values():
         on_shard = [ref for ref, other in work.pairs if _probe(other) == _probe(shard)]
-        named = {Named(ref.task, ref.digest, ref.version): taus[ref.digest] for ref in on_shard}
         if all((ref.digest, _probe(shard)) in found for ref in on_shard):
             continue
-        for pair in measured_pairs(materials, named, shard):
+        vectors = {ref.digest: (ref.task, taus[ref.digest]) for ref in on_shard}
+        for pair in measured_pairs(materials, vectors, shard):
             found[pair.vector_digest, _probe(shard)] = pair
         if tell(len(found), len(wanted), None) and len(found) < len(wanted):
             store.write(len(found), partial(_keep, found))
@@ -81,13 +71,14 @@ def _asked(found: Found, ref: VectorRef, shard: Shard) -> Pair:
 
 
 def measured_pairs(
-    materials: Materials, vectors: Mapping[Named, Params], shard: Shard
+    materials: Materials, vectors: Mapping[str, tuple[str, Params]], shard: Shard
 ) -> Sequence[Pair]:
-    """One dual pass over the shard's probe for each vector; logits where its task has a head."""
-    taus = {name.digest: tau for name, tau in vectors.items()}
+    """One dual pass over the shard's probe for each vector, by digest with its task, as if none was
+    published yet; logits where the shard's task has a head."""
+    taus = {digest: tau for digest, (_, tau) in vectors.items()}
     cached = materials.tangents(materials.probe_items(shard.blob), taus)
     head = materials.head(shard.head) if shard.head else None
-    return [_pair(name, shard, cached, head) for name in vectors]
+    return [_pair(task, digest, shard, cached, head) for digest, (task, _) in vectors.items()]
 
 
 def stored_vector(
@@ -96,8 +87,8 @@ def stored_vector(
     """What the result of a run says of the vector that it made: its blob, its norm, and what it
     does on the probes of the shards."""
     tau = vector.to_params()
-    named = {Named(vector.task, vector.digest): tau}
-    pairs = [pair for shard in shards for pair in measured_pairs(materials, named, shard)]
+    own = {vector.digest: (vector.task, tau)}
+    pairs = [pair for shard in shards for pair in measured_pairs(materials, own, shard)]
     return {
         "vector_digest": vector.digest,
         "vector_blob": materials.put(vector.save),
@@ -106,14 +97,14 @@ def stored_vector(
     }
 
 
-def _pair(name: Named, shard: Shard, cached: Cached, head: Head | None) -> Pair:
-    tangent_ND = cached.tangents[name.digest]
+def _pair(task: str, digest: str, shard: Shard, cached: Cached, head: Head | None) -> Pair:
+    tangent_ND = cached.tangents[digest]
     size = tau_jp(tangent_ND)
     change = logit_change(cached.features_ND, tangent_ND, head) if head else None
     return Pair(
-        task=name.task,
-        version=name.version,
-        vector_digest=name.digest,
+        task=task,
+        version=0,
+        vector_digest=digest,
         on=shard.task,
         shard_digest=shard.blob.digest,
         tau_jp=size.mean,
