@@ -77,7 +77,7 @@ class TensorBoard:
                 "TACL_TENSORBOARD is set and tensorboard is missing: "
                 "install the extra tensorboard (docs/how-to/integrations.md)"
             ) from error
-        folder = directory / facts.task / facts.run_id[:16]
+        folder = directory.expanduser() / facts.task / facts.run_id[:16]
         self._writer = SummaryWriter(str(folder), purge_step=facts.start_step)
         rows = "\n".join(f"| {key} | {value} |" for key, value in facts.parameters.items())
         self._writer.add_text("parameters", f"| | |\n|---|---|\n{rows}", facts.start_step)

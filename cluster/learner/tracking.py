@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Protocol
@@ -57,25 +58,15 @@ def scalars(record: StepRecord) -> dict[str, float]:
 
 
 def asked_for(facts: TrackedRun) -> list[Callable[[], Tracker]]:
-    """Those that the environment names; each is made in its own thread, and imported there."""
+    """Those that the environment names; each is made in its own thread, with what it imports."""
+    from cluster.learner.trackers import MLflowRun, TensorBoard  # which import this file
+
     found: list[Callable[[], Tracker]] = []
     if os.environ.get("MLFLOW_TRACKING_URI"):
-        found.append(lambda: _mlflow(facts))
+        found.append(partial(MLflowRun, facts))
     if folder := os.environ.get("TACL_TENSORBOARD"):
-        found.append(lambda: _tensorboard(facts, Path(folder).expanduser()))
+        found.append(partial(TensorBoard, facts, Path(folder)))
     return found
-
-
-def _mlflow(facts: TrackedRun) -> Tracker:
-    from cluster.learner.trackers import MLflowRun
-
-    return MLflowRun(facts)
-
-
-def _tensorboard(facts: TrackedRun, folder: Path) -> Tracker:
-    from cluster.learner.trackers import TensorBoard
-
-    return TensorBoard(facts, folder)
 
 
 class Tracked:
