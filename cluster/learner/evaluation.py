@@ -14,8 +14,6 @@ from functools import cached_property
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor
 
 from cluster.domain.compositions import Composition, RecipeTerm
@@ -25,7 +23,7 @@ from cluster.domain.tasks import VectorRef
 from cluster.domain.work import ClassReport, Evaluated, EvaluateWork, TaskAccuracy, TaskData
 from cluster.learner.artifacts import BATCH, Materials
 from cluster.learner.progress import Tell
-from cluster.learner.seen_rows import kept
+from cluster.learner.seen_rows import kept, tensor_of
 from cluster.storage.home import Home
 from tacl.compose.arithmetic import composed
 from tacl.compose.materialized import materialized, materialized_features
@@ -35,6 +33,7 @@ from tacl.evaluation.classes import accuracies, confusion, f1_scores
 from tacl.heads.head import Head
 from tacl.vectors.params import Params
 
+KEPT = "value"  # the name of a tensor in its file
 Terms = Sequence[RecipeTerm]
 Features = Mapping[str, Tensor]  # of every task, [N, D]; or labels, [N]
 
@@ -240,7 +239,7 @@ class TestRows:
         total_ND = torch.zeros_like(self.features_ND)
         rest = []
         for term in terms:
-            kept_ND = _read(self._file(_alone(term.vector)))
+            kept_ND = tensor_of(self._file(_alone(term.vector)), KEPT)
             if kept_ND is None:
                 rest.append(term)
             else:
@@ -276,21 +275,13 @@ class TestRows:
 
     def _once(self, what: Terms | str, compute: Callable[[], Tensor]) -> Tensor:
         """As it was kept, else computed and kept."""
-        return kept(self._file(what), compute, "value")
+        return kept(self._file(what), compute, KEPT)
 
     def _file(self, what: Terms | str) -> Path:
         if not isinstance(what, str):
             what = json.dumps(sorted((t.vector.digest, t.coefficient) for t in what))
         text = f"{self._materials.backbone.digest}\0{self._task.test.digest}\0{what}"
         return self._folder / hashlib.sha256(text.encode()).hexdigest()
-
-
-def _read(file: Path) -> Tensor | None:
-    """None where there is no whole file: it is computed again."""
-    try:
-        return load_file(file)["value"]
-    except (OSError, SafetensorError, KeyError):
-        return None
 
 
 def _alone(vector: VectorRef) -> Terms:

@@ -40,8 +40,8 @@ def due(seen: Mapping[int, Seen], chosen: Sequence[int], again: int) -> list[int
 def read(path: Path) -> dict[int, Seen]:
     """By number of the row; nothing where there is no whole file: it can be made again."""
     try:
-        found = load_file(path)
-        rows_N, turns_N, moved_ND = (found[name] for name in ("rows", "turns", "moved"))
+        tensors = load_file(path)
+        rows_N, turns_N, moved_ND = (tensors[name] for name in ("rows", "turns", "moved"))
     except (OSError, SafetensorError, KeyError):
         return {}
     columns = zip(rows_N.tolist(), turns_N.tolist(), moved_ND, strict=True)
@@ -71,17 +71,23 @@ def write(path: Path, seen: Mapping[int, Seen], run_id: str = "") -> None:
         LOG.exception("%s is not kept: it is measured again when it is needed", path.name)
 
 
-def kept(path: Path, make: Callable[[], Tensor], name: str = "features") -> Tensor:
-    """What is in the file by this name, or else is made and then is."""
+def tensor_of(path: Path, name: str) -> Tensor | None:
+    """What is in the file by this name; None where there is no whole file."""
     try:
         return load_file(path)[name]
     except (OSError, SafetensorError, KeyError):
+        return None
+
+
+def kept(path: Path, make: Callable[[], Tensor], name: str = "features") -> Tensor:
+    """What is in the file by this name, or else is made and then is."""
+    if (features_ND := tensor_of(path, name)) is None:
         features_ND = make()
         try:
             _write(path, {name: features_ND.contiguous()})
         except (OSError, SafetensorError):
             LOG.exception("%s is not kept: it is made again when it is needed", path.name)
-        return features_ND
+    return features_ND
 
 
 def _write(path: Path, tensors: dict[str, Tensor], about: dict[str, str] | None = None) -> None:
