@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from torch import Tensor
-
 from cluster.domain.compositions import JudgedOn, JudgedTask, MeasuredAgain, RecipeTerm
 from cluster.domain.methods import TARGET, TAUGHT
 from cluster.learner.composition.inputs import Ingredients, Rows
-from tacl.data.batches import Labelled
 from tacl.evaluation.interference import MeanSize, logit_change, relative, tau_jp
 from tacl.evaluation.metrics import accuracy
-from tacl.heads.head import Head
 from tacl.vectors.params import Params
 
 
@@ -31,19 +27,14 @@ def judges(found: Ingredients) -> tuple[JudgedOn, Rows]:
 
 def accuracies(found: Ingredients, rows: Rows, taus: Mapping[str, Params]) -> dict[str, JudgedTask]:
     """By task: of f_lin with each tau, `before` and `after`."""
-    return {name: _accuracies(found, head, data, taus) for name, (head, data) in rows.items()}
-
-
-def _accuracies(
-    found: Ingredients, head: Head, data: Labelled, taus: Mapping[str, Params]
-) -> JudgedTask:
-    cached = found.materials.tangents(data.items, taus)
-
-    def share(features_ND: Tensor) -> float:
-        return accuracy(head.logits(features_ND), data.labels)
-
-    moved = {name: share(cached.linearized({name: 1.0})) for name in taus}
-    return JudgedTask(zero_shot=share(cached.features_ND), **moved, rows=len(data))
+    judged: dict[str, JudgedTask] = {}
+    for task, (head, data) in rows.items():
+        cached = found.materials.tangents(data.items, taus)
+        features = {name: cached.linearized({name: 1.0}) for name in taus}
+        features["zero_shot"] = cached.features_ND
+        shares = {n: accuracy(head.logits(f_ND), data.labels) for n, f_ND in features.items()}
+        judged[task] = JudgedTask(rows=len(data), **shares)
+    return judged
 
 
 def measured_again(found: Ingredients, terms: Sequence[RecipeTerm]) -> tuple[MeasuredAgain, ...]:
