@@ -196,10 +196,9 @@ class Materials(Passes):
             self._probed[digest] = kept(file, lambda: self.features(self.probe_items(shard)))
         return self._probed[digest]
 
-    def store(self, shard: Shard, feature_norm: float | None = None) -> Store:
-        """What steps may see of a shard; its feature norm is computed unless given."""
-        norm = self.feature_norm(shard.blob) if feature_norm is None else feature_norm
-        return Store(shard.task, self.shard_items(shard.blob), norm)
+    def store(self, shard: Shard, feature_norm: float) -> Store:
+        """What steps may see of a shard."""
+        return Store(shard.task, self.shard_items(shard.blob), feature_norm)
 
     def stated(self, task: str, statistics: str) -> Store:
         """What steps may see of a task that shares statistics instead of samples."""
