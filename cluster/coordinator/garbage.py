@@ -48,8 +48,9 @@ def look(home: Home, registry: Registry) -> Garbage:
     blobs, settings, now = home.blobs(), home.settings(), time.time()
     needed = {*registry.referenced(), *([settings.generic.digest] if settings else [])}
     files: dict[Path, int] = {}
-    theta0 = settings and home.path / "cache" / "bases" / settings.base.digest
-    for path in {*blobs.halves(), *_files(home.path / "cache")} - {theta0}:
+    theta0 = f"bases/{settings.base.digest}" if settings else ""
+    made = {file for cache in _caches(home) for file in _files(cache) if file != cache / theta0}
+    for path in {*blobs.halves(), *made}:
         with suppress(FileNotFoundError):  # whoever wrote it has done
             if now - (found := path.stat()).st_mtime > GRACE:
                 files[path] = found.st_size
@@ -88,13 +89,17 @@ def erase(home: Home, digests: Collection[str]) -> None:
     remove(home, digests)
     # A backup under way has its snapshot beside them.
     kinds = ("tangents", "heads", "probes", homes.REGISTRIES)
-    # Learners of a home in a bucket have a place of their own.
-    for place in {home.path, Home.at(home.where).path}:
-        for path in chain.from_iterable(_files(place / "cache" / kind) for kind in kinds):
+    for cache in _caches(home):
+        for path in chain.from_iterable(_files(cache / kind) for kind in kinds):
             path.unlink(missing_ok=True)
-        for path in _files(place / "cache" / "blobs"):
+        for path in _files(cache / "blobs"):
             if path.name in digests:
                 path.unlink(missing_ok=True)
+
+
+def _caches(home: Home) -> set[Path]:
+    """Of this machine: learners of a home in a bucket have a place of their own."""
+    return {place / "cache" for place in (home.path, Home.at(home.where).path)}
 
 
 def _files(folder: Path) -> Iterator[Path]:

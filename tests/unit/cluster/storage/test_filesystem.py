@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from cluster.coordinator import garbage
 from cluster.domain.base import Base
 from cluster.learner import training
 from cluster.learner.learner import Learner
+from cluster.registry import Registry
 from cluster.serving.predictor import Predictor
 from cluster.storage import home as homes
 from cluster.storage import samples
@@ -130,17 +132,21 @@ def test_a_home_keeps_its_storage_and_registry(bucket: str, tmp_path: Path) -> N
             require_founder(home, other)
 
 
-def test_a_purge_erases_what_learners_of_this_machine_downloaded(
-    bucket: str, tmp_path: Path
-) -> None:
-    """They know the home by its bucket; a coordinator with a registry in a file, by its folder."""
+def of_this_machine(bucket: str, tmp_path: Path) -> tuple[Home, Home]:
+    """As the coordinator knows it, whose registry is a file, and as its learners do."""
     base = Base(spec="x", digest="x", modality="image", head_kind="prototype")
     founded(bucket, tmp_path, base)
-    home, learners = Home(tmp_path / "home"), Home.at(bucket)
-    settings = homes.published(bucket)
+    home, settings = Home(tmp_path / "home"), homes.published(bucket)
     assert settings is not None
     home.close_to_others()
     homes.write(home.settings_file, settings)
+    return home, Home.at(bucket)
+
+
+def test_a_purge_erases_what_learners_of_this_machine_downloaded(
+    bucket: str, tmp_path: Path
+) -> None:
+    home, learners = of_this_machine(bucket, tmp_path)
     kept, purged = home.blobs().put(b"others"), home.blobs().put(b"private")
     for place in (home, learners):
         for digest in (kept, purged):
@@ -148,3 +154,15 @@ def test_a_purge_erases_what_learners_of_this_machine_downloaded(
     garbage.erase(home, {purged})
     assert not [*tmp_path.rglob(purged)]
     assert len([*tmp_path.rglob(kept)]) == 2
+
+
+def test_old_caches_of_learners_of_this_machine_are_garbage(bucket: str, tmp_path: Path) -> None:
+    home, learners = of_this_machine(bucket, tmp_path)
+    files = [learners.path / "cache" / name for name in ("tangents/a", "tangents/new", "bases/x")]
+    for file in files:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(b"can be made again")
+        if file.name != "new":
+            os.utime(file, (0, 0))
+    with closing(Registry(f"sqlite:///{tmp_path / 'registry.sqlite'}")) as registry:
+        assert garbage.look(home, registry).files.keys() == {files[0]}  # theta0 stays
