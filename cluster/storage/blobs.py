@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Collection, Iterator, Set
+from collections.abc import Callable, Collection, Iterator, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,13 +66,13 @@ class Blobs:
         digest, size = _measure(data)
         if digest in self._denied:
             raise StorageUnavailable(f"blob {digest} is being erased; repeat what you asked")
-        if self._has(digest, size) and not self._is_altered(digest):
-            if self._local:
-                os.utime(self._place(digest))  # young again: no garbage while somebody wants it
-        elif self._local:
-            self._put_local(digest, data)
+        if not self._local:  # to read what a bucket has would be to download it
+            if not self._has(digest, size):
+                self._put_remote(digest, size, data)
+        elif _is_sound(Path(self._place(digest)), digest):
+            os.utime(self._place(digest))  # young again: no garbage while somebody wants it
         else:
-            self._put_remote(digest, size, data)
+            self._put_local(digest, data)
         return digest
 
     def take(self, digest: str, source: Blobs) -> None:
@@ -197,7 +197,8 @@ class Blobs:
             place.parent.mkdir(exist_ok=True, mode=0o700)
             with whole(place) as stream:
                 os.fchmod(stream.fileno(), 0o600)  # it may hold private samples
-                self._copy(digest, data, stream)
+                if _measure(data, stream.write)[0] != digest:
+                    raise CorruptBlob(f"{data} changed while it was being stored; put it again")
                 failpoints.reached("blob written")
         except OSError as error:
             raise StorageUnavailable(
@@ -218,34 +219,18 @@ class Blobs:
     def _send(self, digest: str, size: int, data: Path | bytes) -> None:
         try:
             with self._storage.reaching():
-                self._upload(digest, data)
+                buffer = data if isinstance(data, bytes) else pa.memory_map(str(data)).read_buffer()
+                with self._filesystem.open_output_stream(self._place(digest)) as stream:
+                    stream.write(buffer)
         except StorageUnavailable:
             if not self._has(digest, size):
                 raise
             self.verify(digest)  # the answer alone may have been lost
 
-    def _upload(self, digest: str, data: Path | bytes) -> None:
-        buffer = pa.py_buffer(data) if isinstance(data, bytes) else pa.memory_map(str(data))
-        with self._filesystem.open_output_stream(self._place(digest)) as stream:
-            stream.write(buffer if isinstance(data, bytes) else buffer.read_buffer())
-
     def _stream(self, digest: str) -> Iterator[bytes]:
         with self._storage.reaching(), self.open(digest) as stream:
             while chunk := stream.read(CHUNK):
                 yield chunk
-
-    def _copy(self, digest: str, data: Path | bytes | Iterator[bytes], stream: BinaryIO) -> None:
-        copied = hashlib.sha256()
-        for chunk in _chunks(data):
-            copied.update(chunk)
-            stream.write(chunk)
-        if copied.hexdigest() != digest:
-            raise CorruptBlob(f"{data} changed while it was being stored; put it again")
-
-    def _is_altered(self, digest: str) -> bool:
-        """Of the bytes that a local store has; to read those of a bucket would be to download
-        them."""
-        return self._local and not _is_sound(Path(self._place(digest)), digest)
 
     def _place(self, digest: str) -> str:
         return f"{self._root}/{digest[:2]}/{digest}"  # few enough names in any one directory
@@ -264,11 +249,16 @@ class Blobs:
             )
 
 
-def _measure(data: Path | bytes | Iterator[bytes]) -> tuple[str, int]:
+def _measure(
+    data: Path | bytes | Iterator[bytes], write: Callable[[bytes], object] | None = None
+) -> tuple[str, int]:
+    """Digest and size; every part is given to `write` on the way."""
     digest, size = hashlib.sha256(), 0
     for chunk in _chunks(data):
         digest.update(chunk)
         size += len(chunk)
+        if write is not None:
+            write(chunk)
     return digest.hexdigest(), size
 
 
