@@ -33,7 +33,7 @@ from pyarrow import json as arrow_json
 from cluster.data.bad_rows import RowNames
 from cluster.data.expansion import require_bearable
 from cluster.data.frames import Rows, one_split
-from cluster.data.written import Written, written
+from cluster.data.written import Written, is_table, written
 from cluster.domain.names import meant
 from tacl.errors import (
     BadColumns,
@@ -103,7 +103,6 @@ HUB_ID = re.compile(r"([A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?)(?::([^:/\\]+)
 CONFIGURATIONS = re.compile(
     r"[Aa]vailable(?: configs(?: in the cache)?)?: \[([^]]*)\]|configurations in the cache: (.*) Pl"
 )
-TABLES = (".csv", ".tsv")
 FORMATS = "Parquet, an image folder (one sub-folder per class), CSV, JSON lines"
 
 
@@ -156,9 +155,11 @@ def _written(data: str, path: Path, cache: Path, named: Collection[str]) -> Writ
     """Of a CSV file, or of all files of a folder that are read as such. BadColumns when they are
     not alike."""
     files = _tables(data, path, cache) if path.is_dir() else [path]
-    if not files or any(file.suffix.lower() not in TABLES for file in files):
+    if not files or not all(map(is_table, files)):
         return None
-    found = {str(file.relative_to(path)): written(file, named) for file in files}
+    found = {
+        str(file.relative_to(path)): _told(data, partial(written, file, named)) for file in files
+    }
     texts = frozenset[int]().union(*(one.texts for one in found.values()))
     first, *others = (replace(one, lines=(), texts=texts) for one in found.values())
     if any(other != first for other in others):
@@ -172,7 +173,7 @@ def _written(data: str, path: Path, cache: Path, named: Collection[str]) -> Writ
 def _tables(data: str, path: Path, cache: Path) -> list[Path]:
     """Those of a folder that `datasets` reads, where it takes them for CSV: what else lies there,
     as a licence, is passed over."""
-    if not any(file.suffix.lower() in TABLES for file in path.rglob("*.*")):
+    if not any(map(is_table, path.rglob("*.*"))):
         return []
     _require_no_pattern(data, path)
     builder = _told(data, lambda: load_dataset_builder(str(path), cache_dir=str(cache)))

@@ -6,19 +6,28 @@ do: a file read in another way than it was written trains on something else, sil
 
 from __future__ import annotations
 
+import bz2
 import codecs
 import csv
+import gzip
 import itertools
+import lzma
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from cluster.data.columns import INPUT_NAMES, LABEL_NAMES
 from tacl.errors import BadColumns, BadSample
 
+TABLES = (".csv", ".tsv")
+PACKED: dict[str, Callable[..., IO[Any]]] = {
+    ".gz": gzip.open,
+    ".bz2": bz2.open,
+    ".xz": lzma.open,
+}
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 BYTE_ORDER = {codecs.BOM_UTF8: "utf-8-sig"} | dict.fromkeys(
     (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE), "utf-16"
@@ -67,6 +76,18 @@ class Written:
         return found
 
 
+def is_table(path: Path) -> bool:
+    """By its name, also as `rows.csv.gz`."""
+    packed = path.suffix.lower() in PACKED
+    return Path(path.stem if packed else path.name).suffix.lower() in TABLES
+
+
+def _text(path: Path, encoding: str) -> IO[str]:
+    """Of a file as it was before it was packed."""
+    opener = PACKED.get(path.suffix.lower(), open)
+    return opener(path, "rt", encoding=encoding, newline="")
+
+
 def _numbered(width: int) -> list[str]:
     return [f"column_{number}" for number in range(1, width + 1)]
 
@@ -83,7 +104,7 @@ def written(path: Path, named: Collection[str] = ()) -> Written:
     spaced = width > 1 and _is_spaced(sample)
     header = _has_header(_sample(path, encoding, separator, spaced), named)
     not_numbers, not_truths = set[int](), set[int]()
-    with path.open(encoding=encoding, newline="") as text:
+    with _text(path, encoding) as text:
         for line, record in _records(text, separator, spaced):
             lines.append(line)
             if len(record) > width:
@@ -124,13 +145,14 @@ def _records(text: Any, separator: str, spaced: bool = False) -> Iterator[tuple[
 
 
 def _sample(path: Path, encoding: str, separator: str, spaced: bool = False) -> list[Record]:
-    with path.open(encoding=encoding, newline="") as text:
+    with _text(path, encoding) as text:
         found = itertools.islice(_records(text, separator, spaced), SAMPLE)
         return [record for _, record in found]
 
 
 def _encoding(path: Path) -> str:
-    start = path.open("rb").read(4)
+    with PACKED.get(path.suffix.lower(), open)(path, "rb") as file:
+        start = file.read(4)
     for mark, name in BYTE_ORDER.items():
         if start.startswith(mark):
             if _decodes(path, name, nothing=True):
@@ -149,7 +171,7 @@ def _encoding(path: Path) -> str:
 def _decodes(path: Path, encoding: str, nothing: bool = False) -> bool:
     """`nothing`: whether it may hold zero bytes."""
     try:
-        with path.open(encoding=encoding, newline="") as text:
+        with _text(path, encoding) as text:
             while block := text.read(1 << 20):
                 if not nothing and "\0" in block:
                     return False
@@ -160,7 +182,7 @@ def _decodes(path: Path, encoding: str, nothing: bool = False) -> bool:
 
 def _accents(path: Path) -> float:
     """The share of letters that are not those of ASCII."""
-    with path.open(encoding=LATIN, newline="") as text:
+    with _text(path, LATIN) as text:
         counted = Counter(letter.isascii() for letter in text.read(1 << 20) if letter.isalpha())
     return counted[False] / max(1, counted.total())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import time
 from pathlib import Path
@@ -133,6 +134,20 @@ def test_what_lies_beside_the_files_of_a_folder_changes_nothing(
     (folder / beside).write_text('{"a": "of no split"}\n')
     found = ingest(folder, Blobs(tmp_path / "blobs"), "text")
     assert found.classes == ("01", "NA")
+
+
+def test_a_packed_file_is_read_as_it_was_before(tmp_path: Path) -> None:
+    blobs = Blobs(tmp_path / "blobs")
+    rows = [(f"Sätze {i}", ("01", "NA")[i % 2]) for i in range(40)]
+    packed = gzip.compress(text(";", HEADER + rows).encode("latin-1"))
+    (tmp_path / "d").mkdir()
+    for file in (tmp_path / "rows.csv.gz", tmp_path / "d/train.csv.gz"):
+        file.write_bytes(packed)
+    for data in (tmp_path / "rows.csv.gz", tmp_path / "d"):
+        assert ingest(data, blobs, "text").classes == ("01", "NA")
+    (tmp_path / "half.csv.gz").write_bytes(packed[:-20])
+    with pytest.raises(BadSample, match=r"half\.csv\.gz cannot be read"):
+        ingest(tmp_path / "half.csv.gz", blobs, "text")
 
 
 def test_files_of_one_name_in_several_folders_are_written_alike(tmp_path: Path) -> None:
