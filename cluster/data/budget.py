@@ -58,7 +58,7 @@ def decoded_bytes(stored: int) -> int:
 class SpentBudget:
     """What was decoded so far of what may be: `most`, and of each value `VALUE`."""
 
-    most: Amount
+    most: Amount = VALUE
     total: Amount = field(default_factory=Amount)
 
     def add(self, one: Amount, where: str) -> None:
@@ -66,7 +66,3 @@ class SpentBudget:
         one.require_within(VALUE, where)
         self.total += one
         self.total.require_within(self.most, f"{where}, with what came before it")
-
-
-def one_value() -> SpentBudget:
-    return SpentBudget(VALUE)

@@ -12,7 +12,7 @@ from PIL import Image, UnidentifiedImageError
 from PIL.ImageFile import ImageFile
 
 from cluster.data import budget
-from cluster.data.budget import Amount, SpentBudget, one_value
+from cluster.data.budget import Amount, SpentBudget
 from tacl.errors import BadSample, TooLarge
 
 
@@ -54,7 +54,7 @@ def checked_image(
         raw = _file_bytes(Path(path), where, folders)
     if not isinstance(raw, bytes) or not raw:
         raise BadSample(f"{where}: the picture is empty")
-    with _opened(raw, where, spent or one_value()) as image:
+    with _opened(raw, where, spent or SpentBudget()) as image:
         image.load()
     return raw
 
@@ -121,7 +121,7 @@ def checked_text(value: object, where: str, spent: SpentBudget | None = None) ->
         raise BadSample(f"{where}: the text is blank")
     if "\x00" in value:
         raise BadSample(f"{where}: binary data where a text should be: {value[:40]!r}")
-    (spent or one_value()).add(Amount(characters=len(value)), where)
+    (spent or SpentBudget()).add(Amount(characters=len(value)), where)
     try:
         value.encode()
     except UnicodeEncodeError:  # of a shell, as bytes of another encoding
