@@ -209,6 +209,14 @@ def _distinct(dataset: Dataset, column: str) -> list[Any]:
     return stored(dataset, column).unique().to_pylist()
 
 
+def require_in_all(splits: Splits, columns: Sequence[str]) -> None:
+    """Raises BadColumns."""
+    for column in columns:
+        for name, split in splits.items():
+            if column not in split.column_names:
+                raise BadColumns(f"split {name} has no column {column!r}: found {described(split)}")
+
+
 def class_names(
     splits: Splits, column: str, named: Sequence[str] | None, places: RowNames
 ) -> dict[str, list[str | Bad]]:
@@ -217,9 +225,6 @@ def class_names(
     Numbers without names are named by themselves; `named` gives the list: the names of numbers 0,
     1, ..., or the strings that may occur. Raises BadColumns.
     """
-    for name, split in splits.items():
-        if column not in split.column_names:
-            raise BadColumns(f"split {name} has no column {column!r}: found {described(split)}")
     if named is not None and (len(set(named)) < len(named) or "" in named):
         raise BadColumns(
             f"classes {','.join(named)!r}: write each name once and none empty, such as "

@@ -15,12 +15,12 @@ from cluster.data.budget import SpentBudget, of_data_set
 from cluster.data.columns import (
     Classes,
     class_names,
-    described,
     find_input,
     find_label,
     is_unlabelled,
     known_classes,
     numbered,
+    require_in_all,
     stored,
     with_whole_numbers,
 )
@@ -30,7 +30,7 @@ from cluster.domain.base import BlobRef, Modality
 from cluster.domain.tasks import Reading
 from cluster.storage.blobs import Blobs
 from cluster.storage.samples import Raw, store_rows
-from tacl.errors import BadColumns, BadSample, EmptySplit, LabelOutOfRange
+from tacl.errors import BadSample, EmptySplit, LabelOutOfRange
 
 BATCH = 256
 SKIP = ". Mend the data, or leave bad rows out: --skip-bad (Python and HTTP: skip_bad)"
@@ -94,9 +94,7 @@ def labelled(
         column = find_input(train, modality, named[0], label)
         found = {name: with_whole_numbers(split, label) for name, split in found.items()}
         splits, left_out, unused = _train_and_test(found, label)
-        for name, split in splits.items():
-            if column not in split.column_names:
-                raise BadColumns(f"split {name} has no column {column!r}: found {described(split)}")
+        require_in_all(splits, (column, label))
         names = class_names(splits, label, classes, source.places)
         advice = "" if skip_bad is None else SKIP
         if not skip_bad:
