@@ -111,7 +111,10 @@ class _Copying:
         self.there = {one.digest: one.size for one in files.stored()}
         self.copied: dict[str, int] = {}
         with closing(Registry(home.registry_url)) as registry:
-            self.founded = _founded(registry, home)
+            founded = registry.founding()
+        if founded is None:
+            raise ClusterNotRunning(f"{home.path} was never started; there is nothing to keep yet")
+        self.founded = founded
 
     def run(self) -> None:
         lost = set[str]()
@@ -225,13 +228,6 @@ def _manifest(place: Storage) -> Manifest | None:
             f"{MANIFEST} of {place.uri} is of another version of TACL, or damaged: {error}. Use "
             "the version that made it, or another backup."
         ) from error
-
-
-def _founded(registry: Registry, home: Home) -> float:
-    found = registry.founding()
-    if found is None:
-        raise ClusterNotRunning(f"{home.path} was never started; there is nothing to keep yet")
-    return found
 
 
 def _needed(registry: Registry, settings: Settings) -> set[str]:
