@@ -43,7 +43,6 @@ from cluster.scheduler.state import Needs, Node
 from cluster.storage.home import Home, Serving
 from tacl.errors import HomeInUse, StorageUnavailable, TaclError
 
-LEARNER = "cluster.learner.learner:Learner"
 PERIOD = 0.2  # seconds between two looks at what runs
 RETRY = 1.0  # seconds before a recovery that failed is tried again
 
@@ -234,9 +233,7 @@ class TickingCoordinator(Coordinator):
                 LOG.exception("a look at what runs failed, and is tried again")
 
 
-def start_coordinator(
-    home: str, learner: str = LEARNER, pinned: bool = True, runs: int = RUNS
-) -> Any:
+def start_coordinator(home: str, learner: str, pinned: bool, runs: int) -> Any:
     """The detached, named actor that is restarted for ever; it answers when this returns. It stays
     on the node of this process when `pinned`. `runs`: of a learner before it ends.
 
@@ -252,7 +249,7 @@ def start_coordinator(
     return actor
 
 
-def describe_base(home: str, spec: str, learner: str = LEARNER) -> Base:
+def describe_base(home: str, spec: str, learner: str) -> Base:
     """Load the encoder once, in a process that then ends. Raises BaseNotFound, BadBase."""
     actor = _remote(LearnerProcess, num_cpus=0, scheduling_strategy=here())(home, learner)
     try:
