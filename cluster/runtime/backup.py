@@ -206,16 +206,13 @@ def _restored(
 
 def _opened(source: str | Path) -> tuple[Storage, Manifest]:
     uri = absolute_uri(str(source))
-    place = Storage(uri) if _may_be_there(uri) else None
+    # Looking into a directory would make it.
+    is_there = not uri.startswith("file://") or Path(unquote(urlsplit(uri).path)).is_dir()
+    place = Storage(uri) if is_there else None
     manifest = place and _manifest(place)
     if place is None or manifest is None:
         raise DataNotFound(f"there is no backup at {source}; make one: tacl backup {source}")
     return place, manifest
-
-
-def _may_be_there(uri: str) -> bool:
-    """Looking into a directory would make it."""
-    return not uri.startswith("file://") or Path(unquote(urlsplit(uri).path)).is_dir()
 
 
 def _manifest(place: Storage) -> Manifest | None:
