@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,12 +22,13 @@ Ask = Callable[[int], object]  # the row-th time
 
 
 class Call(NamedTuple):
-    """`rare`: a tenth of the rounds is enough for it."""
+    """`rare`: a tenth of the rounds is enough for it; `most`: it can be asked so often."""
 
     who: str
     what: str
     ask: Ask
     rare: bool = False
+    most: int = sys.maxsize
 
 
 class Spread(NamedTuple):
@@ -52,7 +54,7 @@ class CallCost:
 
 def cost(call: Call, rounds: int) -> CallCost:
     found = list[tuple[float, float, int]]()
-    for row in range(max(1, rounds // 10) if call.rare else rounds):
+    for row in range(min(call.most, max(1, rounds // 10) if call.rare else rounds)):
         start, busy = time.perf_counter(), time.process_time()
         answer = call.ask(row)
         taken, worked = time.perf_counter() - start, time.process_time() - busy

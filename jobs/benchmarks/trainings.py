@@ -96,7 +96,8 @@ def changes(asking: Turns, call: Coordinator) -> Iterator[Call]:
     yield Call("user", "stop a training", stop, rare=True)
     yield Call("user", "retry", lambda row: call.retry(RequestContext(), names[row]), rare=True)
     yield Call("user", "cancel a task", each(call.cancel, admin("leave"), names), rare=True)
-    yield Call("user", "purge", purge, rare=True)
+    half = len(asking.seen) // 2  # a small home has no more, and what is asked next needs the rest
+    yield Call("user", "purge", purge, rare=True, most=half)
 
 
 def _refused(asking: Turns, call: Coordinator) -> str:

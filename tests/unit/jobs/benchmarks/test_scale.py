@@ -14,7 +14,7 @@ from cluster.domain.api import CoordinatorAPI, ReadAPI, RunAPI
 from cluster.reading.reader import Reader
 from jobs.benchmarks import server
 from jobs.benchmarks.arriving import ArrivalCost, in_small_homes
-from jobs.benchmarks.calls import CallCost, Spread, cost
+from jobs.benchmarks.calls import CallCost, Spread, Turns, cost
 from jobs.benchmarks.every import UNMEASURED, calls
 from jobs.benchmarks.fleet import IdleLauncher
 from jobs.benchmarks.held import Held, Hold
@@ -22,6 +22,7 @@ from jobs.benchmarks.population import Population, Size, made_up
 from jobs.benchmarks.scale import MeasuredHome, Scale
 from jobs.benchmarks.scale_tables import arrival_costs, histogram, markdown, picture
 from jobs.benchmarks.stream import Upkeep
+from jobs.benchmarks.trainings import changes
 
 SMALL = Size(tasks=12, versions=3, compositions=30, rows=40, private=2)
 ROUNDS = 2
@@ -77,6 +78,18 @@ def test_every_method_is_measured_or_said_why_not(
     asked_of_all = methods(ReadAPI, CoordinatorAPI, RunAPI)
     assert asked_of_all - Noting.asked == UNMEASURED.keys()
     assert all(UNMEASURED.values())
+
+
+def test_of_a_small_home_no_more_is_purged_than_it_has(population: Population) -> None:
+    """However many rounds are asked for."""
+    rounds = 10 * len(population.shards)
+    coordinator = Coordinator(population.home.path, IdleLauncher())
+    asking = Turns(population, rounds)
+    (purge,) = (call for call in changes(asking, coordinator) if call.what == "purge")
+    cost(purge, rounds)
+    left = coordinator._registry.task_names()
+    assert 0 < len(left) < len(population.shards)
+    coordinator.close()
 
 
 def test_what_is_waited_for_under_the_lock_is_seen_by_the_clock() -> None:
