@@ -252,7 +252,7 @@ def serve(
     ] = None,
     requests: Annotated[int, number("Requests of each row.", 2)] = 400,
     at_once: Annotated[int, number("Concurrent requests.")] = 32,
-    soak: Annotated[int, option("N", "Then send N requests while replicas are killed.")] = 0,
+    soak: Annotated[int, option("N", "Then send N requests while replicas are killed.", min=0)] = 0,
     pictures: Annotated[int, number("Images per request of --soak.", most=64)] = 1,
     kills: Annotated[int, number("Replicas killed during --soak.", 0)] = 20,
     predictors: Annotated[

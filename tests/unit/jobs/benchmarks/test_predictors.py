@@ -140,6 +140,7 @@ def test_a_home_of_small_vectors_answers_its_users_as_recomputed(tmp_path: Path)
         (["--predictors", "1", "--vectors", "5"], "give 20"),
         (["--predictors", "1", "--soak", "9"], "leave --predictors out"),
         (["--users", "1,,2"], "give one number"),
+        (["--soak", "-1"], "'--soak'"),
     ],
 )
 def test_numbers_that_cannot_be_are_refused(given: list[str], said: str) -> None:

@@ -26,6 +26,11 @@ def test_an_answer_is_right_only_with_every_class_of_every_task() -> None:
     assert not is_close(expected, {"a": right["a"]})
 
 
+def test_one_request_has_figures_too() -> None:
+    one = facts(1, Asking(1, 1), 2.0, Tally([0.25]))
+    assert (one.p50, one.p95, one.p99, one.longest) == (0.25, 0.25, 0.25, 0.25)
+
+
 def test_what_is_written_has_every_figure() -> None:
     load = facts(10, Asking(3, 32), 2.0, Tally([0.1, 0.2, 0.3]))
     tally = Tally([0.1, 0.2, 9.0], 1, Counter({"503": 7}), Counter(predictor=2))
