@@ -32,10 +32,22 @@ Rounds = Annotated[int, number("Rounds; every variant runs once in each.")]
 
 def _writable(out: Path | None) -> Path | None:
     """Told before anything is measured."""
-    if out is not None and (out.is_dir() or not os.access(out.absolute().parent, os.W_OK)):
-        raise typer.BadParameter(
-            f"no file can be written at {out}; make its folder, or name another"
-        )
+    if out is not None:
+        place = out if out.exists() else out.absolute().parent
+        if out.is_dir() or not os.access(place, os.W_OK):
+            raise typer.BadParameter(
+                f"no file can be written at {out}; make its folder, or name another"
+            )
+    return out
+
+
+def _drawable(out: Path | None) -> Path | None:
+    """The same of the plot, which is a file beside the tables."""
+    if out is not None:
+        _writable(out)
+        if out.suffix == ".png":
+            raise typer.BadParameter(f"the plot is written at {out}; name a file.md for the tables")
+        _writable(out.with_suffix(".png"))
     return out
 
 
@@ -43,7 +55,7 @@ Out = Annotated[
     Path | None, option("FILE", "Write the tables there, as Markdown.", callback=_writable)
 ]
 Drawn = Annotated[
-    Path | None, option("FILE.md", "Write the tables there, and a plot beside.", callback=_writable)
+    Path | None, option("FILE.md", "Write the tables there, and a plot beside.", callback=_drawable)
 ]
 Vit = "open_clip:ViT-B-32"
 
@@ -216,7 +228,7 @@ def scale(
             found = replace(found, fleets=bench_fleet(fleet, say))
     if out is not None:
         chosen = f" --tasks {tasks} --rounds {rounds}" + (f" --fleet {fleet}" if fleet else "")
-        out.write_text(markdown(found, f"{chosen} --out {out}"))
+        out.write_text(markdown(found, f"{chosen} --out {out}"), encoding="utf-8")
         picture(found, out.with_suffix(".png"))
     return {"rows": found.goals()}, lambda told: _goals(told["rows"])
 
@@ -351,7 +363,7 @@ def _device() -> str:
 def _kept(found: Any, text: str, out: Path | None) -> Told:
     """What was measured, told as the Markdown that is written to `out`."""
     if out is not None:
-        out.write_text(text)
+        out.write_text(text, encoding="utf-8")
     return found, lambda _: text
 
 

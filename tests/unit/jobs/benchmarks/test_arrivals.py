@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from jobs.benchmarks.arrivals import ArrivalTimes, arrivals, bench_arrivals, markdown, picture
+from jobs.cli.main import app
 from tacl.errors import BadConfig
 from tests.support.fakes import Scene
 
@@ -36,6 +39,25 @@ def test_what_is_accepted_after_a_vector_and_before_the_next_is_what_its_arrival
     picture(found, tmp_path / "cost.png")
     assert (tmp_path / "cost.png").stat().st_size > 1000
     assert "| 3 | signs |" in markdown(found, "cost.png")
+
+
+def test_files_that_cannot_be_written_are_refused_before_anything_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that is there and may not be changed, the plot beside the tables too."""
+    kept, tables = tmp_path / "kept.md", tmp_path / "tables.md"
+    for one in (kept, tables.with_suffix(".png")):
+        one.touch()
+    monkeypatch.setattr("os.access", lambda place, mode: mode == os.R_OK or Path(place).is_dir())
+    for out, said in (
+        (kept, "no file can be written at"),
+        (tables, "no file can be written at"),
+        (tmp_path / "new.png", "the plot is written at"),
+    ):
+        words = ["bench", "arrivals", "--home", str(tmp_path), "--out", str(out)]
+        result = CliRunner().invoke(app, words)
+        assert result.exit_code == 2, result.output
+        assert said in " ".join(result.output.replace("│", "").split())
 
 
 def test_what_an_arrival_costs_is_told_with_the_heads_and_without() -> None:
