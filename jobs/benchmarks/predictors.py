@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
+from math import ceil
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -33,6 +34,7 @@ from jobs.benchmarks.population import Population, Say
 from jobs.benchmarks.residency import drawn
 from jobs.benchmarks.scale import CheckedGoal
 from jobs.benchmarks.serving import LoadFigures, facts, free_port
+from jobs.benchmarks.submit import CPUS as CLUSTER_CPUS
 from jobs.benchmarks.submit import own_cluster
 from jobs.benchmarks.timing import machine
 from tacl.errors import ClusterNotRunning
@@ -125,7 +127,8 @@ def bench_predictors(plan: PredictorsPlan, say: Say) -> PredictorsFound:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         say(f"making {plan.vectors} vectors and models of {plan.users} users")
         population = founded(Path(folder) / "home", plan.vectors, SMALL, plan.users)
-        with own_cluster(population.home.path) as client:
+        cpus = max(CLUSTER_CPUS, ceil(CPUS * max(plan.predictors)))  # else some would never start
+        with own_cluster(population.home.path, cpus=cpus) as client:
             crowd = Crowd(client, population, plan, say)
             rows = [row for count in plan.predictors for row in crowd.served(count)]
             read = crowd.read()

@@ -56,10 +56,10 @@ def bench_submit(runs: int, say: Say) -> dict[str, Any]:
 
 
 @contextmanager
-def own_cluster(home: Path, base: str | None = None) -> Iterator[Client]:
+def own_cluster(home: Path, base: str | None = None, cpus: int = CPUS) -> Iterator[Client]:
     client = Client(home)
     try:
-        client.up(base, cpus=CPUS)
+        client.up(base, cpus=cpus)
         client.cluster()  # connected: that is no part of a submission
         yield client
     finally:

@@ -7,18 +7,20 @@ import threading
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
 
 from cluster.api.metrics import _of_predictors, text_of
 from cluster.api.service import Answered, Question
+from cluster.client.client import Client
 from cluster.domain.compositions import Composition
 from cluster.domain.figures import PredictorFigures
 from cluster.learner.artifacts import Materials
 from cluster.reading.reader import Reader
 from cluster.serving.predictor import Predictor
-from jobs.benchmarks import processes
+from jobs.benchmarks import predictors, processes
 from jobs.benchmarks.echo import Expected
 from jobs.benchmarks.load import Asking, Person, Readers, Tally
 from jobs.benchmarks.made_up import SMALL, founded, pictures_of
@@ -30,6 +32,7 @@ from jobs.benchmarks.predictors import (
     PredictorsPlan,
     PredictorsRow,
     ReadRow,
+    bench_predictors,
     found,
     kept_of,
     sampled,
@@ -164,6 +167,25 @@ def test_a_large_number_may_have_commas(monkeypatch: pytest.MonkeyPatch) -> None
     assert plans == [replace(PLAN, vectors=2000, users=10_000, asking=Asking(7, 32))]
     assert "`RAY_SERVE_THROUGHPUT_OPTIMIZED=1 tacl bench serve --predictors 1,2" in result.output
     assert "--vectors 2000 --users 10000 --part 0.25" in result.output
+
+
+@pytest.mark.parametrize(("most", "cpus"), [(2, 2), (4, 2), (5, 3), (8, 4)])
+def test_the_cluster_has_room_for_all_predictors(
+    monkeypatch: pytest.MonkeyPatch, most: int, cpus: int
+) -> None:
+    given = list[int]()
+
+    def up(client: Client, base: str | None, cpus: int) -> None:
+        given.append(cpus)
+        raise KeyboardInterrupt
+
+    home = SimpleNamespace(path=Path("/nowhere"))
+    made = SimpleNamespace(home=home)
+    monkeypatch.setattr(predictors, "founded", lambda *given: made)
+    monkeypatch.setattr(Client, "up", up)
+    with pytest.raises(KeyboardInterrupt):
+        bench_predictors(replace(PLAN, predictors=[1, most]), lambda line: None)
+    assert given == [cpus]
 
 
 def test_readers_ask_for_their_own_model_and_see_whose_they_are_told() -> None:
