@@ -22,6 +22,7 @@ from cluster.scheduler.reuse import RUNS
 from jobs.benchmarks.processes import cpu_seconds
 from jobs.benchmarks.timing import Race, Say
 from tacl import embedded
+from tacl.errors import ClusterNotRunning
 
 ROWS, CPUS = 400, 2
 WAYS = {"alone": 1, "reused": RUNS}  # pieces of work of one process
@@ -80,7 +81,10 @@ def own_cluster(home: Path, most: int) -> Iterator[Client]:
         try:
             while client.home.running() is None:
                 if head.poll() is not None:
-                    raise RuntimeError(f"no cluster: exit code {head.returncode}")
+                    raise ClusterNotRunning(
+                        f"the cluster of the bench ended at once, exit code {head.returncode}; "
+                        "why is on stderr"
+                    )
                 time.sleep(POLL)
             client.cluster()  # connected
             yield client

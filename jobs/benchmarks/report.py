@@ -147,8 +147,8 @@ def bench_all(
         start = time.perf_counter()
         try:
             found[name] = bench.run(device, lambda done, total: None)
-        except TaclError as error:
-            found[name] = {"left_out": str(error)}
+        except (TaclError, RuntimeError) as error:  # as where a GPU's memory is full
+            found[name] = {"left_out": " ".join(str(error).split())}
         found[name]["bench_s"] = time.perf_counter() - start
     return found
 

@@ -237,6 +237,21 @@ def test_queued_trainings_are_a_bench_of_all(monkeypatch: pytest.MonkeyPatch) ->
     assert {goal.bench for goal in report.GOALS} == report.BENCHES.keys()
 
 
+def test_a_bench_that_needs_more_memory_than_a_gpu_has_is_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def full(device: str, say: timing.Say) -> dict[str, Any]:
+        raise torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate 20 MiB")
+
+    fine = report.Benchmark("evaluate", lambda device, say: {"speedup": 30.0})
+    benches = {"vit": report.Benchmark("step", full), "evaluate": fine}
+    monkeypatch.setattr(report, "BENCHES", benches)
+    found = report.bench_all("cuda", lambda line: None)
+    assert found["evaluate"]["speedup"] == 30.0
+    rows = [line for line in report.markdown(found).splitlines() if "out of memory" in line]
+    assert any(row.endswith("| - | CUDA out of memory. Tried to allocate 20 MiB |") for row in rows)
+
+
 class FakeClient:
     """A cluster whose clock is the machine's, and which trains in no time."""
 
