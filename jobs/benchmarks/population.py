@@ -32,6 +32,7 @@ from cluster.storage.blobs import Blobs
 from cluster.storage.home import Home, Settings, write
 from cluster.storage.listed import listed_tasks
 from cluster.storage.samples import store_rows, store_shard
+from tacl.errors import BadConfig
 
 BASE = Base(spec="fake:encoder", digest="ba5e" * 16, modality="text", head_kind="text")
 TERMS = 5  # vectors in a composition
@@ -97,6 +98,8 @@ class Population:
 
     def fill(self, say: Say) -> None:
         registry = Registry(self.home.registry_url)
+        if there := registry.task_names():
+            raise BadConfig(f"the registry holds {len(there):,} tasks already: give an empty one")
         registry.founded(self.base, self.generic.blob)
         parts = self._tasks, self._versions, self._effects, self._arrivals, self._compositions
         with _in_bulk(registry) as db:

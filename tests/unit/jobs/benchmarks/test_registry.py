@@ -9,11 +9,13 @@ import pytest
 from typer.testing import CliRunner
 
 from cluster.coordinator.core import Coordinator
+from cluster.registry import Registry
 from jobs.benchmarks import registry as bench
 from jobs.benchmarks import scale, stream
 from jobs.benchmarks.fleet import IdleLauncher
 from jobs.benchmarks.population import BEFORE, Size, made_up
 from jobs.cli.main import app
+from tacl.errors import BadConfig
 
 SMALL = Size(tasks=12, versions=3, compositions=30, rows=40, private=2)
 
@@ -40,6 +42,16 @@ def test_a_filled_home_is_one_that_the_coordinator_could_have_made(tmp_path: Pat
     coordinator.tick()
     assert coordinator.status(bench.NOBODY).trouble is None
     coordinator.close()
+
+
+def test_a_registry_that_holds_tasks_is_not_filled_again(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/one.sqlite"
+    made_up(tmp_path / "first", SMALL, url).fill(lambda line: None)
+    with pytest.raises(BadConfig, match="holds 12 tasks already: give an empty one"):
+        made_up(tmp_path / "second", SMALL, url).fill(lambda line: None)
+    registry = Registry(url)
+    assert registry.task("task3").name == "task3"
+    registry.close()
 
 
 def test_every_call_of_a_home_is_held_against_its_goals(
