@@ -101,7 +101,7 @@ def _random_vision(spec: BaseSpec) -> Subject:
     if not timm.is_model(spec.name):
         raise spec.missing(f"timm has no model {spec.name!r}")
     model: Any = timm.create_model(spec.name, pretrained=False, num_classes=0)
-    size = spec.size or model.pretrained_cfg["input_size"][-1]
+    size = vision.sized(spec, model, model.pretrained_cfg["input_size"][-1])
     return Subject(model, vision.TRAINABLE, _images(size))
 
 
@@ -110,11 +110,12 @@ def _random_text(spec: BaseSpec) -> Subject:
 
     if spec.name not in SHAPES:
         raise spec.missing(f"no directory {spec.name}, and no shape of that name: {sorted(SHAPES)}")
+    length = spec.size or TOKENS
     shape: dict[str, Any] = {**SHAPES[spec.name], "attn_implementation": "sdpa"}
-    config = BertConfig(**shape)
+    config = BertConfig(**shape, max_position_embeddings=max(512, length))
     encoder = hf.SentenceEncoder(BertModel(config, add_pooling_layer=False), "mean")
     trainable = present_blocks(spec, encoder, hf.TRAINABLE)
-    return Subject(encoder, trainable, _texts(spec.size or TOKENS, config.vocab_size))
+    return Subject(encoder, trainable, _texts(length, config.vocab_size))
 
 
 def _images(size: int) -> Callable[[int, torch.Generator], Batch]:

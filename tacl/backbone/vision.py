@@ -28,7 +28,7 @@ def load(spec: BaseSpec) -> Backbone:
         raise spec.missing(f"timm has no model {spec.name!r}; similar: {near or 'none'}")
     model = _with_file(spec, spec.weights) if spec.weights else _with_hub(spec)
     config = model.pretrained_cfg
-    size = _sized(spec, model, config["input_size"][-1])
+    size = sized(spec, model, config["input_size"][-1])
     look = tuple(config["mean"]), tuple(config["std"])
     inputs = Images(size, *look, interpolation=interpolation(spec, config))
     return Backbone(spec, model, inputs, TRAINABLE, LOGIT_SCALE)
@@ -74,7 +74,8 @@ def _with_hub(spec: BaseSpec) -> Any:
     return model
 
 
-def _sized(spec: BaseSpec, model: Any, native: int) -> int:
+def sized(spec: BaseSpec, model: Any, native: int) -> int:
+    """Pixels of its images, as `spec` asks. Raises BadBase when the model takes others only."""
     if spec.size is None or spec.size == native:
         return native
     if hasattr(model, "set_input_size"):  # transformers resample their position embeddings

@@ -126,6 +126,15 @@ def test_random_encoders_by_name() -> None:
             subject(unknown)
 
 
+@pytest.mark.parametrize(
+    "text", ["timm:test_vit?size=96", "timm:vit_tiny_patch16_224?size=96", "hf:minilm?size=600"]
+)
+def test_random_encoders_take_inputs_of_the_size_that_is_asked_for(text: str) -> None:
+    one = subject(text)
+    features_BD = one.encoder(one.batch(1, torch.Generator()))
+    assert features_BD.shape == (1, one.width)
+
+
 def answer(*words: str) -> dict[str, Any]:
     result = CliRunner().invoke(app, ["bench", *words, "--json"])
     assert result.exit_code == 0, result.output
