@@ -71,7 +71,8 @@ def bench_arrivals(home: Home) -> list[ArrivalTimes]:
     return found
 
 
-def markdown(found: Sequence[ArrivalTimes], picture: str) -> str:
+def markdown(found: Sequence[ArrivalTimes], picture: str | None) -> str:
+    """`picture`: its file, beside that of the table."""
     heads = ("arrival", "task", "training", *KINDS.values(), "runs")
     heads += ("upkeep / training", "all / training")
     rows = [
@@ -92,8 +93,8 @@ def markdown(found: Sequence[ArrivalTimes], picture: str) -> str:
         "heads are fitted beside that budget, and *all / training* is with them. Of all "
         f"{len(found)}: {_shares(found)}; of the last {LAST} at some sizes: {_sizes(found)}."
     )
-    table = markdown_table(heads, rows, "---:")
-    return f"{about}\n\n![Seconds of each arrival]({picture})\n\n{table}\n"
+    drawn = [f"![Seconds of each arrival]({picture})"] if picture else []
+    return "\n\n".join([about, *drawn, markdown_table(heads, rows, "---:")]) + "\n"
 
 
 def _shares(found: Sequence[ArrivalTimes]) -> str:

@@ -239,9 +239,10 @@ def arrivals(asked: Client, out: Drawn = None) -> Told:
     from jobs.benchmarks.arrivals import bench_arrivals, markdown, picture
 
     found = bench_arrivals(asked.home)
-    if out is not None:
-        picture(found, out.with_suffix(".png"))
-    return _kept(found, markdown(found, out.with_suffix(".png").name if out else "-"), out)
+    drawn = out and out.with_suffix(".png")
+    if drawn:
+        picture(found, drawn)
+    return _kept(found, markdown(found, drawn and drawn.name), out)
 
 
 def _goals(found: Sequence[CheckedGoal]) -> Any:
@@ -292,7 +293,7 @@ def serve(
     sizes = Sizes(
         _counts("--users", users), asking, Asking(soak, at_once, pictures, kills) if soak else None
     )
-    chosen = f"--users {users} --requests {requests} --at-once {at_once}"
+    chosen = f"--users {users} --requests {requests} --at-once {at_once} --rounds {rounds}"
     chosen += f" --soak {soak} --pictures {pictures} --kills {kills}" if soak else ""
     command = f"tacl bench serve {chosen} --out results/serving.md"
     with console.progress.saying("serving") as say:

@@ -39,6 +39,9 @@ def test_what_is_accepted_after_a_vector_and_before_the_next_is_what_its_arrival
     picture(found, tmp_path / "cost.png")
     assert (tmp_path / "cost.png").stat().st_size > 1000
     assert "| 3 | signs |" in markdown(found, "cost.png")
+    told = CliRunner().invoke(app, ["bench", "arrivals", "--home", str(scene.home.path)])
+    assert "| 3 | signs |" in told.stdout
+    assert "![" not in told.stdout  # of no picture
 
 
 def test_files_that_cannot_be_written_are_refused_before_anything_is_measured(
