@@ -49,7 +49,6 @@ def in_small_homes(counts: Iterable[int], say: Say) -> dict[int, ArrivalCost]:
         with tempfile.TemporaryDirectory(prefix="tacl-bench-") as folder:
             size = Size(tasks, versions=10, compositions=100 * tasks, rows=16, private=0)
             population = made_up(Path(folder) / "home", size)
-            population.fill(lambda line: None)
             coordinator = Coordinator(population.home.path, IdleLauncher())
             found[tasks] = arrival(population, coordinator)
             coordinator.close()

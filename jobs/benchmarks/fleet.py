@@ -187,8 +187,7 @@ def growing(most: int, measured: Callable[[int], Fleet]) -> list[Fleet]:
 
 def alone(home: Path, say: Say) -> Iterator[Submission]:
     """Tasks of a new home, without end; the training of none sees the samples of another."""
-    population = made_up(home, HOME)
-    population.fill(say)
+    population = made_up(home, HOME, say)
     blob = store_shard(population.home.blobs(), ["one", "other"], [False, True])
     tasks = (population.newcomer(f"fleet{number}", blob) for number in count())
     return (

@@ -87,7 +87,7 @@ def populated(
         return Filed(task, [vector.digest], *blobs)
 
     population = Population(home, map(filed, range(tasks)), models)
-    population.fill(lambda line: None)
+    population.fill()
     return population
 
 

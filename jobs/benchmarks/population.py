@@ -96,7 +96,7 @@ class Population:
         self.open = self.shards[private:]  # of the tasks that nobody keeps private
         self._told = len(self.shards) if told is None else told
 
-    def fill(self, say: Say) -> None:
+    def fill(self, say: Say = lambda line: None) -> None:
         registry = Registry(self.home.registry_url)
         if there := registry.task_names():
             raise BadConfig(f"the registry holds {len(there):,} tasks already: give an empty one")
@@ -333,8 +333,11 @@ def chunks(rows: Iterable[tuple[Any, Row]]) -> Iterator[dict[Any, list[Row]]]:
         yield by_table
 
 
-def made_up(folder: Path, size: Size, registry: str | None = None) -> Population:
-    """A home of that size whose blobs are real and tiny; no vector of it is one."""
+def made_up(
+    folder: Path, size: Size, say: Say = lambda line: None, registry: str | None = None
+) -> Population:
+    """A home of that size whose blobs are real and tiny; no vector of it is one. `registry`: URL of
+    an empty one, default SQLite."""
     folder.mkdir(parents=True)
     blobs = Blobs(folder / "blobs")
     generic = store_shard(blobs, ["a", "b"], [False, True])
@@ -368,5 +371,7 @@ def made_up(folder: Path, size: Size, registry: str | None = None) -> Population
         vectors = [identity("vector", {"task": name, "version": version}) for version in versions]
         return Filed(task, vectors, vector, head)
 
-    tasks = [filed(number) for number in range(1, size.tasks + 1)]
-    return Population(home, tasks, size.compositions, size.told)
+    tasks = map(filed, range(1, size.tasks + 1))
+    population = Population(home, tasks, size.compositions, size.told)
+    population.fill(say)
+    return population

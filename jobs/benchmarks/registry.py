@@ -95,7 +95,6 @@ def penalty_batches(population: Population, known: int) -> Iterator[Call]:
     """A run of a home with so many tasks: what it is told, whose turn it is, and its rows."""
     size = Size(known, 1, 1, population.shards[0].blob.rows)
     small = made_up(population.home.path / f"of {known} tasks", size)
-    small.fill(lambda line: None)
     coordinator, arrivals = Coordinator(small.home.path, IdleLauncher()), Arrivals()
     run_id = coordinator.submit(NOBODY, small.newcomer("new", small.shards[0].blob)).run_id
     shards = [shard.blob for shard in (small.generic, *small.shards)]

@@ -138,9 +138,9 @@ def bench_scale(
     found: dict[str, MeasuredHome] = {}
     for name, size in sizes.items():
         with tempfile.TemporaryDirectory(prefix="tacl-bench-") as folder:
-            population = made_up(Path(folder) / "home", size, url)
-            population.fill(lambda line, name=name: say(f"{name}: {line}"))
-            say(f"{name}: asking")
+            told = lambda line, name=name: say(f"{name}: {line}")  # noqa: E731
+            population = made_up(Path(folder) / "home", size, told, url)
+            told("asking")
             others = [cost(call, rounds) for call in beside(population)]
             found[name] = _measured(population, size, rounds, only, others)
     return Scale(machine(), rounds, found)

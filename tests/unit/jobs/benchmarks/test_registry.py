@@ -27,7 +27,6 @@ def without_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_filled_home_is_one_that_the_coordinator_could_have_made(tmp_path: Path) -> None:
     population = made_up(tmp_path / "home", SMALL)
-    population.fill(lambda line: None)
     coordinator = Coordinator(population.home.path, IdleLauncher())
     status = coordinator.status(bench.NOBODY)
     assert status.work == ()  # every pair is measured, nothing is owed
@@ -46,9 +45,9 @@ def test_a_filled_home_is_one_that_the_coordinator_could_have_made(tmp_path: Pat
 
 def test_a_registry_that_holds_tasks_is_not_filled_again(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/one.sqlite"
-    made_up(tmp_path / "first", SMALL, url).fill(lambda line: None)
+    made_up(tmp_path / "first", SMALL, registry=url)
     with pytest.raises(BadConfig, match="holds 12 tasks already: give an empty one"):
-        made_up(tmp_path / "second", SMALL, url).fill(lambda line: None)
+        made_up(tmp_path / "second", SMALL, registry=url)
     registry = Registry(url)
     assert registry.task("task3").name == "task3"
     registry.close()

@@ -31,9 +31,7 @@ ROUNDS = 2
 @pytest.fixture
 def population(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Population:
     monkeypatch.setattr("os.fsync", lambda descriptor: None)
-    found = made_up(tmp_path / "home", SMALL)
-    found.fill(lambda line: None)
-    return found
+    return made_up(tmp_path / "home", SMALL)
 
 
 class Noting:
