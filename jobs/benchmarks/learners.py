@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from cluster.client.client import Client
 from cluster.runtime.again import HEAD
 from cluster.scheduler.reuse import RUNS
-from jobs.benchmarks.processes import cpu_seconds
+from jobs.benchmarks.processes import SeenProcess, head_of, seen, taken
 from jobs.benchmarks.timing import Race, Say
 from tacl import embedded
 from tacl.errors import ClusterNotRunning
@@ -97,23 +97,21 @@ class CpuSpent:
     what each takes after the last look at it."""
 
     def __init__(self, client: Client) -> None:
-        running = client.home.running()
-        assert running is not None
-        self._head = running.pid
-        self._by_pid: dict[int, float] = {}
+        self._head = head_of(client.home)
+        self._seen: dict[int, SeenProcess] = {}
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._look, daemon=True)
 
     def __enter__(self) -> CpuSpent:
-        self._before = sum(cpu_seconds(self._head).values())
+        self._before = seen(self._head)
         self._thread.start()
         return self
 
     def __exit__(self, *error: object) -> None:
         self._ended.set()
         self._thread.join()
-        self.seconds = sum((self._by_pid | cpu_seconds(self._head)).values()) - self._before
+        self.seconds = sum(taken(self._before, self._seen | seen(self._head)).values())
 
     def _look(self) -> None:
         while not self._ended.wait(POLL):
-            self._by_pid |= cpu_seconds(self._head)
+            self._seen |= seen(self._head)

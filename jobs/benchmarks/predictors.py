@@ -33,7 +33,7 @@ from jobs.benchmarks.made_up import SMALL, founded, pictures_of
 from jobs.benchmarks.population import Population, Say
 from jobs.benchmarks.residency import drawn
 from jobs.benchmarks.scale import CheckedGoal
-from jobs.benchmarks.serving import LoadFigures, facts, free_port
+from jobs.benchmarks.serving import LoadFigures, free_port, measured
 from jobs.benchmarks.submit import CPUS as CLUSTER_CPUS
 from jobs.benchmarks.submit import own_cluster
 from jobs.benchmarks.timing import machine
@@ -142,9 +142,7 @@ class Crowd:
     def __init__(
         self, client: Client, population: Population, plan: PredictorsPlan, say: Say
     ) -> None:
-        running = client.home.running()
-        assert running is not None
-        self._head, self._client = running.pid, client
+        self._head, self._client = processes.head_of(client.home), client
         self._population, self._plan, self._say = population, plan, say
         self._admin = client.issue_token("loader", "admin").token or ""
         self._pictures = pictures_of(PICTURES)
@@ -246,18 +244,14 @@ class Crowd:
         self, askers: Askers, predictors: int, draw: str, url: str | None = None
     ) -> PredictorsRow:
         """`url`: of a server whose predictors tell what they have in memory."""
-        asking = self._plan.asking
         kept = self._kept(url) if url else {}
-        before, started = processes.seen(self._head), time.perf_counter()
-        tally = askers.ask(asking)
-        seconds = time.perf_counter() - started
-        cpu = processes.taken(before, processes.seen(self._head))
+        seen, cpu = measured(askers, self._head, self._plan.users, self._plan.asking)
         now = self._kept(url) if url else {}
         return PredictorsRow(
             predictors,
             draw,
-            facts(self._plan.users, asking, seconds, tally, sum(cpu.values()) / asking.requests),
-            {kind: spent / asking.requests for kind, spent in cpu.items()},
+            seen,
+            cpu,
             processes.memory(self._head),
             found(kept, now) if now else 0.0,
             [int(one.bytes) for one in now.values()],

@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 import psutil
 
+from cluster.storage.home import Home
+
 REPLICA = "ray::ServeReplica:"  # as Serve titles a process, and then APP:DEPLOYMENT
 KINDS = {
     f"{REPLICA}tacl:predictor": "predictor",
@@ -29,9 +31,11 @@ def replicas(head: int, deployment: str) -> list[int]:
     return [p.pid for p in _family(head) if _title(p).startswith(f"{REPLICA}tacl:{deployment}")]
 
 
-def cpu_seconds(head: int) -> dict[int, float]:
-    """Of every process of a cluster so far, by its id."""
-    return {pid: one.seconds for pid, one in seen(head).items()}
+def head_of(home: Home) -> int:
+    """The process that is above all others of its cluster, which runs."""
+    running = home.running()
+    assert running is not None
+    return running.pid
 
 
 def seen(head: int) -> dict[int, SeenProcess]:

@@ -23,9 +23,9 @@ import torch
 
 from cluster.client.client import Client
 from jobs.benchmarks import load as loading
+from jobs.benchmarks import processes
 from jobs.benchmarks.echo import MODEL, Expected, echoing
 from jobs.benchmarks.made_up import PICTURES, founded, pictures_of
-from jobs.benchmarks.processes import cpu_seconds
 from jobs.benchmarks.submit import own_cluster
 from jobs.benchmarks.timing import in_turns
 from jobs.console.documents import markdown_table
@@ -82,14 +82,24 @@ def facts(
     )
 
 
+def measured(
+    askers: loading.Askers, head: int, users: int, asking: loading.Asking, say: loading.Say = print
+) -> tuple[LoadFigures, dict[str, float]]:
+    """And seconds of processors a request, by kind of process below `head`."""
+    before, started = processes.seen(head), time.perf_counter()
+    tally = askers.ask(asking, head, say)
+    seconds = time.perf_counter() - started
+    spent = processes.taken(before, processes.seen(head))
+    cpu = {kind: of_all / asking.requests for kind, of_all in spent.items()}
+    return facts(users, asking, seconds, tally, None if asking.kills else sum(cpu.values())), cpu
+
+
 class Loads:
     """Loads on a server that answers at `url`."""
 
     def __init__(self, client: Client, url: str, oracle: loading.Oracle, say: loading.Say) -> None:
-        running = client.home.running()
-        assert running is not None
         self._client, self._url, self._oracle, self._say = client, url, oracle, say
-        self._head = running.pid
+        self._head = processes.head_of(client.home)
         self._digests: dict[int, str] = {}  # of the models that were composed
         self._token = client.issue_token("loader", "admin").token or ""
 
@@ -103,7 +113,8 @@ class Loads:
         people = {user: self._person(user, self._digests[user]) for user in range(users)}
         askers = loading.Askers(self._url, self._oracle, people)
         self._say(f"{users} users, {asking.requests} requests")
-        return replace(self._measured(askers, users, asking), bytes_per_user=grown)
+        seen, _ = measured(askers, self._head, users, asking, self._say)
+        return replace(seen, bytes_per_user=grown)
 
     def echoed(self, asking: loading.Asking) -> LoadFigures:
         """The same requests of a first user, answered as one of his by a deployment that does no
@@ -113,14 +124,7 @@ class Loads:
         with echoing(free_port(), answer) as url:
             askers = loading.Askers(url, right, {0: self._person(0, MODEL)})
             askers.ask(loading.Asking(asking.at_once, asking.at_once))  # everything is imported
-            return self._measured(askers, 1, asking)
-
-    def _measured(self, askers: loading.Askers, users: int, asking: loading.Asking) -> LoadFigures:
-        started, cpu = time.perf_counter(), sum(cpu_seconds(self._head).values())
-        tally = askers.ask(asking, self._head, self._say)
-        seconds = time.perf_counter() - started
-        cpu = sum(cpu_seconds(self._head).values()) - cpu
-        return facts(users, asking, seconds, tally, None if asking.kills else cpu / asking.requests)
+            return measured(askers, self._head, 1, asking)[0]
 
     def cold(self, user: int) -> float:
         """Of a recipe that nobody asked before, from composing it to its answer."""
