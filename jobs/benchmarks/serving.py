@@ -12,7 +12,7 @@ import socket
 import sqlite3
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,7 +27,7 @@ from jobs.benchmarks import processes
 from jobs.benchmarks.echo import MODEL, Expected, echoing
 from jobs.benchmarks.made_up import PICTURES, founded, pictures_of
 from jobs.benchmarks.submit import own_cluster
-from jobs.benchmarks.timing import in_turns
+from jobs.benchmarks.timing import Say, in_turns
 from jobs.console.documents import markdown_table
 from tacl.models.mixed import MixedEncoder, alone, summed
 
@@ -150,9 +150,8 @@ def _stored(client: Client) -> int:
 # -- the passes alone
 
 
-def passes(
-    oracle: loading.Oracle, rounds: int, say: Callable[[int, int], None]
-) -> dict[str, float]:
+@torch.no_grad()
+def passes(oracle: loading.Oracle, rounds: int, say: Say) -> dict[str, float]:
     """Rows per second of one batch: one model for all rows by the dual forward, a loop over users
     with a model each, and all users mixed in one pass."""
     backbone, module = oracle.backbone, oracle.module
@@ -162,7 +161,7 @@ def passes(
     module.load_tau(summed(recipes[0], oracle.taus))
     mixed = MixedEncoder(backbone.encoder, backbone.trainable, oracle.taus)
     runs = {
-        "one model": lambda: _dual(module, batch),
+        "one model": lambda: module.linearized(batch),
         "mixed": lambda: mixed(batch, [(recipe, 1) for recipe in recipes]),
         "a loop over 8 users": lambda: [
             alone(module, batch[row : row + 1], recipes[row], oracle.taus) for row in range(8)
@@ -171,20 +170,6 @@ def passes(
     times = in_turns(runs, rounds, "cpu", say)
     rows = {"one model": ROWS, "mixed": ROWS, "a loop over 8 users": 8}
     return {name: rows[name] / times.median(name) for name in runs}
-
-
-@torch.no_grad()
-def _dual(module: Any, batch: Any) -> torch.Tensor:
-    return module.linearized(batch)
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """What each number of users asks, and what the most of them ask while replicas are killed."""
-
-    users: Sequence[int]
-    asking: loading.Asking
-    soak: loading.Asking | None = None
 
 
 @dataclass(frozen=True)
@@ -208,8 +193,15 @@ def free_port() -> int:
         return found.getsockname()[1]
 
 
-def bench_alone(sizes: Sizes, rounds: int, say: loading.Say) -> ServingReport:
-    """The whole of it in a folder that is gone afterwards."""
+def bench_alone(
+    users: Sequence[int],
+    asking: loading.Asking,
+    soak: loading.Asking | None,
+    rounds: int,
+    say: loading.Say,
+) -> ServingReport:
+    """What each number of users asks, and with `soak` the most of them while replicas are killed;
+    the whole of it in a folder that is gone afterwards."""
     with tempfile.TemporaryDirectory() as folder:
         say("making vectors")
         population = founded(Path(folder) / "home", loading.VECTORS)
@@ -220,14 +212,13 @@ def bench_alone(sizes: Sizes, rounds: int, say: loading.Say) -> ServingReport:
             rates = passes(oracle, rounds, lambda done, total: None)
             loads = Loads(client, client.serve(port=free_port()).url, oracle, say)
             found = [
-                replace(loads.load(users, sizes.asking), cold=loads.cold(COLD + users))
-                for users in sizes.users
+                replace(loads.load(count, asking), cold=loads.cold(COLD + count)) for count in users
             ]
-            soak = loads.load(max(sizes.users), sizes.soak) if sizes.soak else None
+            soaked = loads.load(max(users), soak) if soak else None
             client.stop_serving()
-            echo = loads.echoed(sizes.asking)
+            echo = loads.echoed(asking)
     share, mistakable = rates["mixed"] / rates["one model"], oracle.mistakable(1000)
-    return ServingReport(rates, share, sizes.asking.at_once, mistakable, found, echo, soak)
+    return ServingReport(rates, share, asking.at_once, mistakable, found, echo, soaked)
 
 
 LOADS = ("users", "requests", "per second", "processor ms", "p50 ms", "p95 ms", "p99 ms")

@@ -287,17 +287,16 @@ def serve(
         if soak:
             raise BadConfig("--soak kills replicas of one predictor: leave --predictors out")
         return _crowd(predictors, _count("--vectors", vectors), users or "500", asking, part, out)
-    from jobs.benchmarks.serving import Sizes, bench_alone, written
+    from jobs.benchmarks.serving import bench_alone, written
 
     users = users or "1,10,100,1000"
-    sizes = Sizes(
-        _counts("--users", users), asking, Asking(soak, at_once, pictures, kills) if soak else None
-    )
+    counts = _counts("--users", users)
+    killing = Asking(soak, at_once, pictures, kills) if soak else None
     chosen = f"--users {users} --requests {requests} --at-once {at_once} --rounds {rounds}"
     chosen += f" --soak {soak} --pictures {pictures} --kills {kills}" if soak else ""
     command = f"tacl bench serve {chosen} --out results/serving.md"
     with console.progress.saying("serving") as say:
-        found = bench_alone(sizes, rounds, say)
+        found = bench_alone(counts, asking, killing, rounds, say)
     return _kept(found, written(found, command), out)
 
 
