@@ -7,7 +7,6 @@ row; one sum on one task is run and the rest follows by counting.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
@@ -15,33 +14,24 @@ import torch
 from torch import Tensor
 
 from jobs.benchmarks.encoders import Subject, subject
-from jobs.benchmarks.step import StepRows, made_up, small_tau
+from jobs.benchmarks.step import made_up, small_tau
 from jobs.benchmarks.timing import Run, Say, in_turns, setting
 from tacl.evaluation.metrics import accuracy
-from tacl.evaluation.tangents import Cached, cached_tangents
-from tacl.models.linearized import LinearizedEncoder
-from tacl.vectors import Params, params
+from tacl.evaluation.tangents import cached_tangents
+from tacl.vectors import params
 
 VECTORS, TASKS = 8, 8
 
 
-@dataclass(frozen=True)
 class EvaluationCase:
-    """One task's rows and head, several vectors, and their cached tangents."""
+    """So many rows of one task and its head, several vectors, and their cached tangents."""
 
-    module: LinearizedEncoder
-    rows: StepRows
-    taus: dict[str, Params]
-    cached: Cached
-
-    @staticmethod
-    def of(one: Subject, rows: int, device: str) -> EvaluationCase:
-        made, tau = made_up(one, rows, 0).cast(torch.float32, device), small_tau(one)
-        taus = {str(t): params.scale(1 + t, tau) for t in range(VECTORS)}
-        module, items = one.linearized(device), one.items(made.batch)
-        return EvaluationCase(
-            module, made, taus, cached_tangents(module, one.on(device), items, taus)
-        )
+    def __init__(self, one: Subject, rows: int, device: str) -> None:
+        tau, self.module = small_tau(one), one.linearized(device)
+        self.rows = made_up(one, rows, 0).cast(torch.float32, device)
+        self.taus = {str(t): params.scale(1 + t, tau) for t in range(VECTORS)}
+        items = one.items(self.rows.batch)
+        self.cached = cached_tangents(self.module, one.on(device), items, self.taus)
 
     def pairs(self) -> list[tuple[str, str]]:
         return list(combinations(self.taus, 2))
@@ -62,7 +52,7 @@ class EvaluationCase:
 
 def bench_evaluate(model: str, rows: int, rounds: int, device: str, say: Say) -> dict[str, Any]:
     """`rows` of each task."""
-    task = EvaluationCase.of(subject(model), rows, device)
+    task = EvaluationCase(subject(model), rows, device)
     pairs = task.pairs()
     field: dict[str, Run] = {
         "cached": lambda: [task.accuracy(task.by_addition(pair)) for pair in pairs],

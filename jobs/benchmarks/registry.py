@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 from cluster.coordinator.arrivals import Arrivals
 from cluster.coordinator.core import Coordinator
-from cluster.domain.tasks import Shard
 from cluster.domain.work import Lease
 from cluster.storage.samples import training_inputs
 from jobs.benchmarks.calls import NOBODY, Ask, Call
@@ -104,16 +103,12 @@ def penalty_batches(population: Population, known: int) -> Iterator[Call]:
         asked = Lease(run_id=run_id, first=step, last=step, since=step - 1)
         arrivals.hear(coordinator.lease(asked).arrivals)
         (other,) = other_tasks("cyclical", step, arrivals.at(step))
-        return rows_of(other, inputs, step)
+        own = inputs[other.blob.digest]
+        return [own[row] for row in batch_rows(len(own), PENALTY_ROWS, 0, step)]
 
     batch(0)  # tells of everybody, once
     yield Call("", f"batch of {known}", lambda row: batch(row + 1))
     coordinator.close()
-
-
-def rows_of(shard: Shard, inputs: dict[str, list[Any]], step: int) -> list[Any]:
-    own = inputs[shard.blob.digest]
-    return [own[row] for row in batch_rows(len(own), PENALTY_ROWS, 0, step)]
 
 
 HEAD = """# What people wait for when a home is large

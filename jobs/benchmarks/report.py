@@ -71,17 +71,14 @@ class Goal:
     bound: float
     at_least: bool = False
 
-    def reached(self, value: float) -> bool:
-        """To the third decimal, as goals are given."""
-        value = round(value, 3)
-        return value >= self.bound if self.at_least else value <= self.bound
-
     def row(self, figures: Figures) -> tuple[str, ...]:
         if "left_out" in figures:
             measured, verdict = "-", figures["left_out"]
         else:
             value = self.figure(figures)
-            measured, verdict = f"{value:.4g}", "" if self.reached(value) else "**missed**"
+            rounded = round(value, 3)  # as goals are given
+            reached = rounded >= self.bound if self.at_least else rounded <= self.bound
+            measured, verdict = f"{value:.4g}", "" if reached else "**missed**"
         bound = f"{'≥' if self.at_least else '≤'} {self.bound:g}"
         return self.what, self.arithmetic, bound, measured, verdict
 

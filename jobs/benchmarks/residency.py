@@ -52,12 +52,12 @@ class HitRates:
 
 def bench_residency(sizes: LoadSizes, say: Callable[[int, int], None]) -> list[HitRates]:
     cases = list(itertools.product(LOADS, PREDICTORS, PARTS))
+    models = {load: _models(load, sizes) for load in LOADS}
     found: list[HitRates] = []
-    for load in LOADS:
-        models = _models(load, sizes)
-        for predictors, part in itertools.product(PREDICTORS, PARTS):
-            say(len(found), len(cases))
-            found.append(_held(load, predictors, int(part * sizes.vectors) * EACH, models, sizes))
+    for load, predictors, part in cases:
+        say(len(found), len(cases))
+        budget = int(part * sizes.vectors) * EACH
+        found.append(_held(load, predictors, budget, models[load], sizes))
     return found
 
 
@@ -65,9 +65,9 @@ def _held(
     load: str, predictors: int, budget: int, models: Sequence[Composition], sizes: LoadSizes
 ) -> HitRates:
     names, chance = tuple(f"p{number}" for number in range(predictors)), random.Random(2)
-    anywhere = _Predictors(names, budget)
-    kept = _Predictors(names, budget)
-    for user in _users(load, sizes):
+    anywhere, kept = _Predictors(names, budget), _Predictors(names, budget)
+    users = drawn(load, sizes.users, random.Random(3))
+    for user in itertools.islice(users, sizes.requests):
         anywhere.ask(chance.choice(names), models[user])
         kept.ask(keeper(models[user], names), models[user])
     return HitRates(
@@ -130,10 +130,6 @@ def _models(load: str, sizes: LoadSizes) -> list[Composition]:
 def _vector(number: int) -> VectorRef:
     name = f"t{number}"
     return VectorRef(task=name, version=1, digest=name, blob=name, head_blob=name, run_id=name)
-
-
-def _users(load: str, sizes: LoadSizes) -> Iterator[int]:
-    return itertools.islice(drawn(load, sizes.users, random.Random(3)), sizes.requests)
 
 
 def drawn(load: str, count: int, chance: random.Random) -> Iterator[int]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -43,14 +43,11 @@ class Upkeep:
     longest_ms: float = 0.0
 
 
-@dataclass
 class Stream:
     """A plan's state, and what runs."""
 
-    state: State = field(default_factory=lambda: State("base"))
-    running: list[str] = field(default_factory=list[str])
-
-    def __post_init__(self) -> None:
+    def __init__(self) -> None:
+        self.state, self.running = State("base"), list[str]()
         draw = np.random.default_rng(0)
         self._sizes: dict[tuple[str, str], float] = defaultdict(
             lambda: float(draw.lognormal(np.log(MEDIAN), SPREAD))

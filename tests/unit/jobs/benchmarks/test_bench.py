@@ -195,7 +195,7 @@ def test_bench_evaluate_finds_additions_much_faster() -> None:
 
 
 def test_additions_and_dual_passes_evaluate_the_same() -> None:
-    task = evaluate.EvaluationCase.of(tiny_float(), 6, "cpu")
+    task = evaluate.EvaluationCase(tiny_float(), 6, "cpu")
     for pair in task.pairs()[:3]:
         torch.testing.assert_close(
             task.by_addition(pair), task.by_dual_pass(pair), rtol=1e-4, atol=1e-5
