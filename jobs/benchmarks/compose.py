@@ -126,13 +126,16 @@ def bench_atlas(
 def _weights_alone(encoder: nn.Module, vectors: Sequence[TaskVector]) -> Run:
     """All composed blocks, and the gradient of every coefficient from a gradient of the blocks."""
     theta0 = dict(encoder.named_parameters())
-    lambda_TBK = torch.full((len(vectors), len(vectors[0].blocks), 1), 0.1, requires_grad=True)
+    size, device = (len(vectors), len(vectors[0].blocks), 1), next(encoder.parameters()).device
+    lambda_TBK = torch.full(size, 0.1, device=device, requires_grad=True)
+    known_TK = [[0.1]] * len(vectors)  # read from no device
     gradients = {name: torch.randn_like(theta0[name]) for name in vectors[0].blocks}
 
     def run() -> None:
         for b, name in enumerate(vectors[0].blocks):
             taus = [vector.blocks[name] for vector in vectors]
-            composed_block(theta0[name], lambda_TBK[:, b], taus).backward(gradients[name])
+            weight = composed_block(theta0[name], lambda_TBK[:, b], taus, known_TK=known_TK)
+            weight.backward(gradients[name])
 
     return run
 

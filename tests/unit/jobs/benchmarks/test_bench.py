@@ -115,6 +115,12 @@ def test_sums_of_mapped_vectors_are_those_of_scaled_copies(monkeypatch: Any) -> 
         pass
 
 
+def test_gradients_of_coefficients_are_taken_where_the_encoder_is() -> None:
+    one = tiny_float()
+    with compose.vectors_on_disk(one, 2) as vectors:
+        compose._weights_alone(one.on("meta").encoder, vectors)()
+
+
 def test_random_encoders_by_name() -> None:
     one = subject("hf:minilm?size=5")
     batch = one.batch(2, torch.Generator())
