@@ -129,10 +129,8 @@ def upkeep(tasks: int) -> Upkeep:
     begun = max(0, tasks - 3 * LAST)
     stream.made_up(begun)
     heap = Heap()  # as where the plan is
-    for number in range(begun + 1, tasks - LAST + 1):
-        stream.arrive(number, Upkeep(0))
-    for number in range(tasks - LAST + 1, tasks + 1):
-        stream.arrive(number, counted)
+    for number in range(begun + 1, tasks + 1):
+        stream.arrive(number, counted if number > tasks - LAST else Upkeep(0))
     heap.release()
     for name in ("pairs", "refreshes", "trainings", "cpu_ms"):
         setattr(counted, name, getattr(counted, name) / LAST)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -65,7 +65,7 @@ def step(
     model: Model = Vit,
     dtype: Annotated[
         Literal["float32", "bfloat16"], typer.Option(help="Number format of the passes.")
-    ] = ("float32"),
+    ] = "float32",
     batch: Annotated[int, number("Rows per step; an eighth as many are penalised.")] = 16,
     rounds: Rounds = 5,
 ) -> Told:
@@ -380,9 +380,9 @@ def _table(found: dict[str, Any]) -> Any:
     return table
 
 
-def _flat(found: dict[str, Any], before: str = "") -> list[tuple[str, Any]]:
-    lines: list[tuple[str, Any]] = []
+def _flat(found: dict[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
     for name, value in found.items():
-        inner = isinstance(value, dict)
-        lines += _flat(value, f"{before}{name} ") if inner else [(before + name, value)]
-    return lines
+        if isinstance(value, dict):
+            yield from _flat(value, f"{before}{name} ")
+        else:
+            yield before + name, value
