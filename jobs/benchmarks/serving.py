@@ -202,7 +202,7 @@ def bench_alone(
 ) -> ServingReport:
     """What each number of users asks, and with `soak` the most of them while replicas are killed;
     the whole of it in a folder that is gone afterwards."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         say("making vectors")
         population = founded(Path(folder) / "home", loading.VECTORS)
         with own_cluster(population.home.path) as client:
