@@ -65,13 +65,12 @@ def steps(
 ) -> list[Step]:
     """`held`: grows with each time under the lock."""
     launcher.blobs = population.home.blobs()
-    found = [_step(what, ask, held) for what, ask in _asked(population, coordinator, launcher)]
-    kinds = dict.fromkeys(one.what for one in found)
-    of_kind = ([one for one in found if one.what == kind] for kind in kinds)
-    return [
-        Step(some[0].what, max(one.held_ms for one in some), max(one.cpu_ms for one in some))
-        for some in of_kind
-    ]
+    found: dict[str, Step] = {}
+    for what, ask in _asked(population, coordinator, launcher):
+        one = _step(what, ask, held)
+        most = found.get(what, one)
+        found[what] = Step(what, max(most.held_ms, one.held_ms), max(most.cpu_ms, one.cpu_ms))
+    return list(found.values())
 
 
 def _asked(

@@ -54,10 +54,9 @@ def populated(
     vectors move the blocks of the pattern `moved`; `models`: users who have composed."""
     write(home.settings_file, settings)
     materials = Materials(home, settings.base)
-    data = store_rows(
-        home.blobs(), list(pictures), [row % len(CLASSES) for row in range(len(pictures))]
-    )
-    shard = store_shard(home.blobs(), list(pictures), [row == 0 for row in range(len(pictures))])
+    stored, numbers = home.blobs(), range(len(pictures))
+    data = store_rows(stored, list(pictures), [row % len(CLASSES) for row in numbers])
+    shard = store_shard(stored, list(pictures), [row == 0 for row in numbers])
     rows, module = materials.labelled(data), materials.linearized()
     features_ND = materials.features(rows.items)
     theta0 = {name: module.theta0(name) for name in module.blocks if fnmatch(name, moved)}

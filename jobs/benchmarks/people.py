@@ -35,8 +35,7 @@ def models(asking: Turns, call: Coordinator) -> Iterator[Call]:
 
 def _evaluated(asking: Turns, call: Coordinator) -> str:
     """An evaluation of the first user's model that is done."""
-    asked = RequestContext(), asking.users[0], False, True
-    run_id = call.evaluate(*asked).run_id
+    run_id = call.evaluate(RequestContext(), asking.users[0], False, True).run_id
     call._registry.finish(run_id, _found(call.composition(asking.whose[0], asking.users[0])))
     return run_id
 

@@ -247,15 +247,8 @@ class Crowd:
         kept = self._kept(url) if url else {}
         seen, cpu = measured(askers, self._head, self._plan.users, self._plan.asking)
         now = self._kept(url) if url else {}
-        return PredictorsRow(
-            predictors,
-            draw,
-            seen,
-            cpu,
-            processes.memory(self._head),
-            found(kept, now) if now else 0.0,
-            [int(one.bytes) for one in now.values()],
-        )
+        memory, resident = processes.memory(self._head), [int(one.bytes) for one in now.values()]
+        return PredictorsRow(predictors, draw, seen, cpu, memory, found(kept, now), resident)
 
     def _person(self, user: int) -> Person:
         name = self._population.user(user)

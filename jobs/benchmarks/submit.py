@@ -77,9 +77,8 @@ def one_run(client: Client, name: str, folder: Path) -> dict[str, float]:
     client.wait(poll=POLL)  # what else is owed does not disturb the next
     at = {event.kind: event.at for event in reversed(client.logs(name))}
     metrics = client.vectors(name)[0].metrics
-    ready, trained, worked = (
-        metrics[key] for key in ("seconds_ready", "seconds_trained", "seconds")
-    )
+    parts = "seconds_ready", "seconds_trained", "seconds"
+    ready, trained, worked = (metrics[part] for part in parts)
     return {
         "total": seen - begun,
         "training": trained,

@@ -129,13 +129,9 @@ def bench_verbs(rounds: int, say: Say) -> VerbTimes:
             lines = {" ".join(words): words for words in AWAY}
             lines |= {" ".join(words): (*words, *at_home) for words in (*READS, *COMPUTES)}
             lines |= {shown(words): words for words in LIFE}
+            runs = {verb: _typed(line, folder, token) for verb, line in lines.items()}
             try:
-                race = in_turns(
-                    {verb: _typed(line, folder, token) for verb, line in lines.items()},
-                    rounds,
-                    "cpu",
-                    say,
-                )
+                race = in_turns(runs, rounds, "cpu", say)
             finally:
                 for home in folder.glob(f"{HOME}-*"):
                     Client(home).down()
