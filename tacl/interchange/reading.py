@@ -94,7 +94,9 @@ def _weights_only(path: Path) -> Params:
 
 
 def _is_tensors(found: Any) -> bool:
-    return isinstance(found, Mapping) and all(isinstance(v, Tensor) for v in found.values())
+    return isinstance(found, Mapping) and all(
+        isinstance(name, str) and isinstance(value, Tensor) for name, value in found.items()
+    )
 
 
 def _unwrapped(tensors: Mapping[str, Tensor]) -> Params:

@@ -421,6 +421,7 @@ BROKEN = {
     "cut.pt": lambda path: path.write_bytes(b"PK\x03\x04 nothing"),
     "bytes.pt": lambda path: path.write_bytes(bytes(range(256)) * 9),
     "list.pt": lambda path: torch.save([torch.ones(2)], path),
+    "numbered.pt": lambda path: torch.save({0: torch.ones(2)}, path),
     "none.safetensors": lambda path: path.unlink(),
 }
 
