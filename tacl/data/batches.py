@@ -20,8 +20,9 @@ class Labelled:
     labels: Tensor
 
     def __post_init__(self) -> None:
-        if len(self.items) != len(self.labels):
-            raise LabelOutOfRange(f"{len(self.items)} items with {len(self.labels)} labels")
+        if self.labels.shape != (len(self.items),):  # a column would broadcast against answers
+            found = " x ".join(map(str, self.labels.shape))
+            raise LabelOutOfRange(f"{len(self.items)} items with {found} labels")
 
     def __len__(self) -> int:
         return len(self.items)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, column_or_1d
 from torch import Tensor
 
 from tacl.backbone import Backbone
@@ -55,8 +55,9 @@ class TaclClassifier(ClassifierMixin, BaseEstimator):
 
     def fit(self, X: Any, y: Any) -> Self:
         """Train. Raises ValueError for labels that are no classes, and what `tacl.train` raises."""
+        y = column_or_1d(y, warn=True)
         check_classification_targets(y)
-        self.classes_, labels = np.unique(np.asarray(y), return_inverse=True)
+        self.classes_, labels = np.unique(y, return_inverse=True)
         rows, labels_N = self._rows(X), torch.from_numpy(labels)
         names = tuple(str(one) for one in self.classes_)
         self.head_ = prototype_head(features(self.base, rows), labels_N, names)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from sklearn.base import clone
-from sklearn.exceptions import NotFittedError
+from sklearn.exceptions import DataConversionWarning, NotFittedError
 from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -86,6 +86,12 @@ def test_it_is_held_off_other_tasks() -> None:
 def test_numbers_are_no_classes() -> None:
     with pytest.raises(ValueError, match="continuous"):
         classifier().fit(X, X[:, 0])
+
+
+def test_labels_may_be_a_column() -> None:
+    with pytest.warns(DataConversionWarning, match="column-vector"):
+        fitted = classifier().fit(X, Y[:, None])
+    assert (fitted.predict(X) == classifier().fit(X, Y).predict(X)).all()
 
 
 def test_a_module_may_read_integers() -> None:
