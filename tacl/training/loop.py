@@ -15,7 +15,6 @@ from typing import Generic, Protocol, TypeVar
 
 import torch
 from torch import Tensor
-from torch.nn.utils import clip_grad_norm_
 
 from tacl.backbone import Backbone, Batch, Item
 from tacl.curvature import Statistics, merged
@@ -26,7 +25,7 @@ from tacl.heads.head import RowLoss
 from tacl.models.frozen import FrozenEncoder
 from tacl.training.config import TrainConfig, schedule
 from tacl.training.deterministic import deterministic
-from tacl.training.optimizer import adamw, load, save
+from tacl.training.optimizer import adamw, load, save, stepped
 from tacl.training.penalties import other_tasks, relative_tau_jp
 
 Module = TypeVar("Module", bound=FrozenEncoder)
@@ -110,12 +109,7 @@ class PlainEngine(Generic[Module]):
         loss.backward()
 
     def step(self, learning_rate: float) -> Tensor:
-        norm = clip_grad_norm_(self.module.parameters(), self.clip)
-        for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate
-        self.optimizer.step()
-        self.optimizer.zero_grad()
-        return norm
+        return stepped(self.module, self.optimizer, self.clip, learning_rate)
 
     def save(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)

@@ -12,7 +12,8 @@ from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
-from torch import nn
+from torch import Tensor, nn
+from torch.nn.utils import clip_grad_norm_
 
 from tacl.training.config import TrainConfig
 
@@ -48,6 +49,16 @@ def adamw(module: nn.Module, config: TrainConfig) -> AdamW:
     parameters = list(module.parameters())
     fused = True if parameters[0].device.type == "cpu" else None
     return AdamW(parameters, lr=config.learning_rate, weight_decay=config.weight_decay, fused=fused)
+
+
+def stepped(module: nn.Module, optimizer: Adam | AdamW, clip: float, rate: float) -> Tensor:
+    """Clips, updates the parameters, clears the gradients; the gradient's norm before clipping."""
+    norm = clip_grad_norm_(module.parameters(), clip)
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+    optimizer.step()
+    optimizer.zero_grad()
+    return norm
 
 
 def save(module: nn.Module, optimizer: torch.optim.Optimizer, file: Path) -> None:

@@ -24,7 +24,6 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.utils import clip_grad_norm_
 
 from tacl.backbone import Backbone, Item
 from tacl.data.splits import batch_rows, sample_rows
@@ -35,7 +34,7 @@ from tacl.training.closed_form import closed_form
 from tacl.training.config import RefreshConfig, schedule
 from tacl.training.deterministic import deterministic
 from tacl.training.loop import Store
-from tacl.training.optimizer import Adam, load, save
+from tacl.training.optimizer import Adam, load, save, stepped
 from tacl.vectors import params
 from tacl.vectors.params import Params
 
@@ -92,7 +91,7 @@ def refresh(
     size = first_ND.square().sum(-1).mean().clamp_min(1e-12)
 
     descent = Descent(module, config.learning_rate * _root_mean_square(tau), config)
-    fit, learnt_from = _Fit(descent, backbone, size), [x for part in learn[1:] for x in part]
+    learnt_from = [x for part in learn[1:] for x in part]
     if saved is not None:
         descent.load(saved)
     elif config.closed_form:
@@ -102,7 +101,8 @@ def refresh(
         module.load_tau(tau)
     with deterministic(next(module.parameters()).device):
         for step in range(len(descent.curve), config.steps):
-            fit.step(step, learn[0], first_own_ND, learnt_from)
+            lost, left = _sizes(descent, backbone, step, learn[0], first_own_ND, learnt_from)
+            descent.step(step, (lost + config.strength * left) / size.to(lost.device))
             if on_step is not None:
                 on_step(descent)
 
@@ -223,32 +223,26 @@ class Descent:
 
     def step(self, step: int, loss: Tensor) -> None:
         loss.backward()
-        clip_grad_norm_(self.module.parameters(), self.config.clip)
-        for group in self.optimizer.param_groups:
-            group["lr"] = schedule(self.peak, step, self.config.steps, warmup_fraction=0.1)
-        self.optimizer.step()
-        self.optimizer.zero_grad()
+        rate = schedule(self.peak, step, self.config.steps, warmup_fraction=0.1)
+        stepped(self.module, self.optimizer, self.config.clip, rate)
         self.curve.append(float(loss.detach()))
 
 
-@dataclass(frozen=True)
-class _Fit:
-    """tau + delta, which lives in the module."""
-
-    descent: Descent
-    backbone: Backbone
-    size: Tensor
-
-    def step(
-        self, step: int, own: Sequence[Item], first_own_ND: Tensor, others: Sequence[Item]
-    ) -> None:
-        """One step on a batch of own rows and a batch mixed over the other tasks."""
-        config = self.descent.config
-        own_rows = batch_rows(len(own), config.batch, config.seed, step)
-        other_rows = batch_rows(len(others), config.other_batch, config.seed, step)
-        items = [own[row] for row in own_rows] + [others[row] for row in other_rows]
-        _, tangent = self.descent.module(self.backbone.collate(items))
-        new_own, new_other = tangent.tensor_split([len(own_rows)])
-        kept = (new_own - first_own_ND[own_rows].to(new_own.device)).square().sum(-1).mean()
-        removed = new_other.square().sum(-1).mean()
-        self.descent.step(step, (kept + config.strength * removed) / self.size.to(kept.device))
+def _sizes(
+    descent: Descent,
+    backbone: Backbone,
+    step: int,
+    own: Sequence[Item],
+    first_own_ND: Tensor,
+    others: Sequence[Item],
+) -> tuple[Tensor, Tensor]:
+    """Mean squares on a batch of own rows and on one mixed over the other tasks: of what is lost,
+    and of what is to go."""
+    config = descent.config
+    own_rows = batch_rows(len(own), config.batch, config.seed, step)
+    other_rows = batch_rows(len(others), config.other_batch, config.seed, step)
+    items = [own[row] for row in own_rows] + [others[row] for row in other_rows]
+    _, tangent = descent.module(backbone.collate(items))
+    new_own, new_other = tangent.tensor_split([len(own_rows)])
+    lost = new_own - first_own_ND[own_rows].to(new_own.device)
+    return lost.square().sum(-1).mean(), new_other.square().sum(-1).mean()
