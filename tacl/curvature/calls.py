@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
@@ -87,3 +88,9 @@ class Watched(TorchFunctionMode):
         if id(weight) in self.names:
             name, own_bias = self.names[id(weight)], self.names.get(id(bias))
             self.calls.append(LayerCall(name, own_bias, patches_PI, output, channels))
+
+
+def joined(tau: Mapping[str, Tensor], weight: str, bias: str | None) -> Tensor:
+    """[O, I] of a layer, the bias as its last column: what `LayerCall.inputs` meets."""
+    weight_OI = tau[weight].flatten(1)
+    return weight_OI if bias is None else torch.cat([weight_OI, tau[bias].unsqueeze(1)], 1)

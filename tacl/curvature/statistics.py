@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tacl.curvature.calls import joined
 from tacl.errors import BaseMismatch, EmptySplit
 from tacl.vectors import Params, files
 
@@ -27,9 +28,7 @@ class KroneckerFactors:
 
     def penalty(self, tau: Mapping[str, Tensor]) -> Tensor:
         """tr(B dW A dW'), differentiable in tau; its gradient 2 B dW A comes with the value."""
-        weight_OI = tau[self.weight].flatten(1)
-        if self.bias is not None:
-            weight_OI = torch.cat([weight_OI, tau[self.bias].unsqueeze(1)], 1)
+        weight_OI = joined(tau, self.weight, self.bias)
         fixed_OI = weight_OI.detach()
         half_OI = self.b_OO @ fixed_OI @ self.a_II
         return (half_OI * fixed_OI).sum() + 2 * (half_OI * (weight_OI - fixed_OI)).sum()

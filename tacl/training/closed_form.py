@@ -25,7 +25,7 @@ from torch import Tensor
 from torch.func import functional_call
 
 from tacl.backbone import Backbone, Item
-from tacl.curvature.calls import Watched
+from tacl.curvature.calls import Watched, joined
 from tacl.vectors.params import Params
 
 DAMPING = 0.01  # of the mean of the diagonal: few rows do not span the inputs of a layer
@@ -50,7 +50,7 @@ def closed_form(
     for (weight, bias), own_II in of_own.items():
         if (weight, bias) not in of_others:  # an encoder may take another way for other inputs
             continue
-        tau_OI, first_OI = (_joined(one, weight, bias).to(own_II) for one in (tau, first))
+        tau_OI, first_OI = (joined(one, weight, bias).to(own_II) for one in (tau, first))
         moment_II = own_II + strength * of_others[weight, bias]
         damping = DAMPING * moment_II.diagonal().mean().clamp_min(TINY)
         moment_II.diagonal().add_(damping)
@@ -89,9 +89,3 @@ def _alike(items: Sequence[Item]) -> Iterator[list[Item]]:
     for _, same in groupby(sorted(items, key=len), key=len):
         rows = list(same)
         yield from (rows[start : start + AT_ONCE] for start in range(0, len(rows), AT_ONCE))
-
-
-def _joined(tau: Params, weight: str, bias: str | None) -> Tensor:
-    """[O, I], the bias as its last column."""
-    weight_OI = tau[weight].flatten(1)
-    return weight_OI if bias is None else torch.cat([weight_OI, tau[bias].unsqueeze(1)], 1)
