@@ -38,7 +38,7 @@ def load(spec: BaseSpec) -> Backbone:
 
 def load_embedded(spec: BaseSpec) -> Backbone:
     """The small encoder that is shipped with the package."""
-    backbone = _backbone(spec, *whole_model(spec))
+    backbone = load(spec)
     if spec.size not in (None, backbone.inputs.description()["size"]):
         raise spec.unusable("the embedded encoder has its own size; write `embedded`")
     return backbone
@@ -47,9 +47,9 @@ def load_embedded(spec: BaseSpec) -> Backbone:
 def whole_model(spec: BaseSpec) -> tuple[Any, Any]:
     """The library's model, both towers, and its tokenizer; raises as `load`."""
     if spec.scheme == "embedded":
-        from tacl import embedded
+        from tacl.embedded import model
 
-        return embedded.load()
+        return model.load()
     import open_clip
 
     with _access(spec) as where:

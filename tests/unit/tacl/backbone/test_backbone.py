@@ -277,7 +277,7 @@ def test_embedded_is_the_open_clip_model_that_is_shipped(
 
     name = f"local-dir:{clip}"
     shipped = open_clip.create_model(name), open_clip.get_tokenizer(name)
-    monkeypatch.setattr("tacl.embedded.load", lambda: shipped)
+    monkeypatch.setattr("tacl.embedded.model.load", lambda: shipped)
     backbone = load_backbone("embedded")
     is_usable(backbone)
     assert (backbone.modality, backbone.head_kind) == ("image", "text")

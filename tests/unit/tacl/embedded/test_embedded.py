@@ -23,7 +23,7 @@ ROWS = 40
 
 @pytest.fixture(scope="module")
 def encoder():
-    return embedded.load()
+    return model.load()
 
 
 def test_there_are_at_least_five_tasks_with_distinct_readable_classes():
