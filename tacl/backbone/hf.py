@@ -23,6 +23,8 @@ from tacl.backbone.spec import BaseSpec, is_path
 MAX_TOKENS = 128
 LOGIT_SCALE = 20.0
 TEMPLATES = ("This is about {}.",)
+# As sentence-transformers names them.
+POOLINGS = {"cls": "cls_token", "mean": "mean_tokens", "last": "lasttoken"}
 TRAINABLE = (  # the transformer layers of each family; embeddings stay as they are
     "model.encoder.*",  # BERT, RoBERTa, ELECTRA, MPNet
     "model.transformer.*",  # DistilBERT
@@ -167,8 +169,9 @@ def _pooling(source: str, revision: str | None, model: Any) -> str:
         causal = any("CausalLM" in n or "LMHead" in n for n in model.config.architectures or ())
         return "last" if causal or model.config.model_type == "gpt2" else "mean"
     settings = json.loads(Path(path).read_text())
-    modes = {"cls": "cls_token", "mean": "mean_tokens", "last": "lasttoken"}
-    chosen = [m for m, key in modes.items() if settings.get(f"pooling_mode_{key}")]
+    chosen = [m for m, key in POOLINGS.items() if settings.get(f"pooling_mode_{key}")]
     if len(chosen) != 1:
-        raise ValueError(f"{path} asks for a pooling other than one of {sorted(modes)}: {settings}")
+        raise ValueError(
+            f"{path} asks for a pooling other than one of {sorted(POOLINGS)}: {settings}"
+        )
     return chosen[0]

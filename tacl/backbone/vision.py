@@ -34,6 +34,12 @@ def load(spec: BaseSpec) -> Backbone:
     return Backbone(spec, model, inputs, TRAINABLE, LOGIT_SCALE)
 
 
+def classifiers(model: Any) -> tuple[str, ...]:
+    """Names of the layers that give classes, which an encoder has not."""
+    found = model.pretrained_cfg.get("classifier") or ()
+    return (found,) if isinstance(found, str) else tuple(found)
+
+
 def _with_file(spec: BaseSpec, weights: str) -> Any:
     import timm
 
@@ -42,8 +48,7 @@ def _with_file(spec: BaseSpec, weights: str) -> Any:
         raise spec.missing(f"there is no file {path.absolute()} with the weights")
     state = _state(spec, path)
     model: Any = timm.create_model(spec.name, pretrained=False, num_classes=0)
-    classifier = model.pretrained_cfg.get("classifier") or ()
-    heads = (classifier,) if isinstance(classifier, str) else tuple(classifier)
+    heads = classifiers(model)
     state = {k: v for k, v in state.items() if k.rpartition(".")[0] not in heads}
     try:
         model.load_state_dict(state, strict=True)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tacl.backbone import Backbone
+from tacl.backbone.vision import classifiers
 from tacl.errors import BadCheckpoint
 
 BESIDE = {  # in the library's namespace of the encoder, and no part of it
@@ -81,6 +82,4 @@ def _prefixes(backbone: Backbone) -> tuple[str, ...]:
 def _beside(backbone: Backbone) -> tuple[str, ...]:
     if backbone.spec.scheme != "timm":
         return BESIDE.get(backbone.spec.scheme, ())
-    config: Any = backbone.encoder.pretrained_cfg
-    heads = config.get("classifier") or ()
-    return tuple(f"{head}." for head in ((heads,) if isinstance(heads, str) else heads))
+    return tuple(f"{head}." for head in classifiers(backbone.encoder))

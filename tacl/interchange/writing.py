@@ -73,14 +73,11 @@ def write_heads(
 
 def _write_tensors(backbone: Backbone, theta: Params, folder: Path) -> None:
     """Also what the library's model has beside the encoder, such as a text tower."""
-    _save(_whole(backbone.spec, theta), folder / "model.safetensors")
-
-
-def _whole(spec: BaseSpec, theta: Params) -> Params:
-    if spec.scheme == "timm":
-        return theta
-    model = (hf if spec.scheme == "hf" else clip).whole_model(spec)[0]
-    return {**model.state_dict(), **theta}
+    spec = backbone.spec
+    if spec.scheme != "timm":
+        model = (hf if spec.scheme == "hf" else clip).whole_model(spec)[0]
+        theta = {**model.state_dict(), **theta}
+    _save(theta, folder / "model.safetensors")
 
 
 def _save(tensors: Params, path: Path) -> None:
@@ -99,9 +96,8 @@ def _write_transformers(backbone: Backbone, theta: Params, folder: Path) -> None
     if tokenizer.pad_token is None:  # of many decoders; the mask hides which one it is
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.convert_ids_to_tokens(0)
     tokenizer.save_pretrained(folder)
-    modes = {"cls": "cls_token", "mean": "mean_tokens", "last": "lasttoken"}
     settings: dict[str, Any] = {"word_embedding_dimension": model.config.hidden_size}
-    settings |= {f"pooling_mode_{key}": mode == pooling for mode, key in modes.items()}
+    settings |= {f"pooling_mode_{key}": mode == pooling for mode, key in hf.POOLINGS.items()}
     (folder / "1_Pooling").mkdir()
     (folder / "1_Pooling" / "config.json").write_text(json.dumps(settings, indent=2))
     path = "sentence_transformers.models."
