@@ -96,15 +96,22 @@ def require_one_model(vectors: Sequence[TaskVector]) -> None:
             )
 
 
+def ordered(
+    vectors: Sequence[TaskVector], coefficients: Sequence[float]
+) -> list[tuple[float, TaskVector]]:
+    """(c_t, tau_t) in the order of the vectors' digests."""
+    pairs = zip(coefficients, vectors, strict=True)
+    return sorted(pairs, key=lambda term: (term[1].digest, term[0]))
+
+
 def _terms(
     vectors: Sequence[TaskVector], coefficients: Sequence[float]
 ) -> Iterator[tuple[str, tuple[int, ...], list[tuple[float, Block | None]]]]:
     """(block, its shape, [(c_t, tau_t,b)]) in the order of the vectors' digests."""
     require_one_model(vectors)
-    pairs = zip(coefficients, vectors, strict=True)
-    ordered = sorted(pairs, key=lambda term: (term[1].digest, term[0]))
-    for name in dict.fromkeys(name for _, vector in ordered for name in vector.blocks):
-        terms = [(c, vector.blocks.get(name)) for c, vector in ordered]
+    of_all = ordered(vectors, coefficients)
+    for name in dict.fromkeys(name for _, vector in of_all for name in vector.blocks):
+        terms = [(c, vector.blocks.get(name)) for c, vector in of_all]
         shapes = {tuple(block.shape) for _, block in terms if block is not None}
         if len(shapes) > 1:
             raise BadRecipe(f"block {name} has the shapes {sorted(shapes)} in these vectors")

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tacl.compose.arithmetic import block_terms
+from tacl.compose.arithmetic import block_terms, ordered
 from tacl.vectors import Params, TaskVector, params
 
 KEPT = 0.2
@@ -34,9 +34,7 @@ def ties(vectors: Sequence[TaskVector], coefficients: Sequence[float]) -> Params
     Of each vector the share KEPT of its entries, the largest over ALL its blocks, stays. The sign
     of an entry is that of the sum of what stayed; the mean is over those that have it.
     """
-    least = {id(vector): _threshold(vector) for vector in vectors}
-    ordered = sorted(zip(coefficients, vectors, strict=True), key=lambda t: (t[1].digest, t[0]))
-    thresholds = [abs(c) * least[id(vector)] for c, vector in ordered]
+    thresholds = [abs(c) * _threshold(vector) for c, vector in ordered(vectors, coefficients)]
     merged: Params = {}
     for name, terms in block_terms(vectors, coefficients):
         trimmed_T = torch.stack(
