@@ -7,6 +7,7 @@ generator gives the same order on every platform and version.
 from __future__ import annotations
 
 import random
+from collections import defaultdict
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
@@ -32,7 +33,10 @@ def split_rows(labels: Sequence[int], seed: int, has_test: bool) -> Splits:
     class with one row trains only, one with two has none to test. EmptySplit when a part is empty.
     """
     splits = Splits([], [], [])
-    for rows in _rows_by_class(labels):
+    by_class: defaultdict[int, list[int]] = defaultdict(list)
+    for row, label in enumerate(labels):
+        by_class[int(label)].append(row)
+    for _, rows in sorted(by_class.items()):
         _shuffle(rows, f"split {seed} {labels[rows[0]]}")
         tenth = max(1, round(SHARE * len(rows)))
         validation = min(tenth, MOST_VALIDATION, len(rows) - 1)
@@ -68,13 +72,6 @@ def batch_rows(rows: int, batch: int, seed: int, step: int) -> list[int]:
     per_epoch = max(1, rows // batch)
     epoch, place = divmod(step, per_epoch)
     return list(_permutation(rows, seed, epoch)[place * batch : (place + 1) * batch])
-
-
-def _rows_by_class(labels: Sequence[int]) -> list[list[int]]:
-    by_class: dict[int, list[int]] = {}
-    for row, label in enumerate(labels):
-        by_class.setdefault(int(label), []).append(row)
-    return [by_class[label] for label in sorted(by_class)]
 
 
 def _require_rows(splits: Splits, total: int, has_test: bool) -> None:

@@ -23,7 +23,7 @@ class DualForward(Protocol):
 
     def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]: ...
     def load_tau(self, tau: Params, /) -> None: ...
-    def tau_dict(self) -> Params: ...
+    def tau_dict(self) -> Params: ...  # a copy
 
 
 class Collates(Protocol):
@@ -59,7 +59,7 @@ def cached_tangents(
     """
     if not items or not taus:
         raise ValueError(f"{len(items)} items and {len(taus)} vectors: nothing to cache")
-    own = {name: value.detach().clone() for name, value in module.tau_dict().items()}
+    own = module.tau_dict()
     features_ND, tangents = torch.empty(0), {}
     try:
         for name, tau in taus.items():
