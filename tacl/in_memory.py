@@ -130,7 +130,11 @@ def evaluate(
     ValueError for no vectors. Source: arXiv 2305.12827, equation 4 is linear in tau.
     """
     for name, vector in vectors.items():
-        _require_ours(base, name, vector)
+        vector.require_base(base.digest, f"vector {name}", str(base.spec))
+        if vector.regime != "linearized":
+            raise MixedRegimes(
+                f"vector {name} is {vector.regime}; only linearized ones add up exactly"
+            )
     rows = _labelled(data, head)
     taus = {name: vector.to_params() for name, vector in vectors.items()}
     cached = cached_tangents(linearize(base), base, rows.items, taus)
@@ -167,9 +171,3 @@ def _items(inputs: Inputs) -> list[Tensor]:
     if not items:
         raise EmptySplit("no rows were given; at least one is needed")
     return items
-
-
-def _require_ours(base: Backbone, name: str, vector: TaskVector) -> None:
-    vector.require_base(base.digest, f"vector {name}", str(base.spec))
-    if vector.regime != "linearized":
-        raise MixedRegimes(f"vector {name} is {vector.regime}; only linearized ones add up exactly")

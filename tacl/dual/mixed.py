@@ -41,9 +41,7 @@ class MixedWeight(DualTensor):
     """
 
     @staticmethod
-    def __new__(
-        cls, theta0: Tensor, parts_T: Sequence[Tensor], mix_UT: Mix, rows_U: Sequence[int]
-    ) -> MixedWeight:
+    def __new__(cls, theta0: Tensor, *others: Any) -> MixedWeight:
         return DualTensor.__new__(cls, theta0, theta0)  # pyright: ignore[reportReturnType]
 
     def __init__(

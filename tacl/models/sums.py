@@ -13,9 +13,6 @@ from tacl.heads.fitting import drawn_sums
 from tacl.models.mixed import summed
 from tacl.vectors.params import Params
 
-BATCH = 64
-
-
 TauOf = Callable[[str], Params]  # the vector of a task
 
 
@@ -48,7 +45,7 @@ class Sums:
                     own = self._tau_of(task)
                 tau = total if own is None or task in names else _plus(total, own)
                 dealt = [items[row] for row in some]
-                cached = cached_tangents(self._module, self._backbone, dealt, {"sum": tau}, BATCH)
+                cached = cached_tangents(self._module, self._backbone, dealt, {"sum": tau})
                 order += some
                 moved.append(cached.linearized({"sum": 1.0}))
         return torch.cat(moved)[torch.tensor(order).argsort()]
