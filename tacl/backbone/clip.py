@@ -105,7 +105,9 @@ def _create(spec: BaseSpec, where: str) -> Any:
     import open_clip
 
     tag = open_clip.get_pretrained_cfg(spec.name, spec.weights) if spec.weights else {}
-    logging.disable(logging.ERROR)  # what the library logs is said once, by the errors below
+    off = logging.root.manager.disable
+    # What the library logs is said once, by the errors below.
+    logging.disable(max(off, logging.ERROR))
     try:
         return open_clip.create_model(
             _library_name(spec),
@@ -124,7 +126,7 @@ def _create(spec: BaseSpec, where: str) -> Any:
             "give the weights of this architecture"
         ) from error
     finally:
-        logging.disable(logging.NOTSET)
+        logging.disable(off)
 
 
 def _backbone(spec: BaseSpec, model: Any, tokenizer: Any) -> Backbone:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -265,6 +266,15 @@ def test_efficientnet_lite0_tells_pictures_apart(shared: Path) -> None:
     features = backbone.encoder(backbone.collate(items))
     assert features.shape == (2, 1280)
     assert 5 < features.norm(dim=-1).mean() < 100
+
+
+def test_logs_that_were_off_stay_off(clip: Path) -> None:
+    logging.disable(logging.INFO)
+    try:
+        load_backbone(f"open_clip:{clip}")
+        assert logging.root.manager.disable == logging.INFO
+    finally:
+        logging.disable(logging.NOTSET)
 
 
 # the embedded encoder
