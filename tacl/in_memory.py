@@ -73,14 +73,15 @@ def train(
         on_step: hears of every step; True ends the training.
 
     Raises:
-        BadColumns: `data` is neither of these forms.
+        BadColumns: `data` is neither of these forms, or `against` the rows of one task alone.
         LabelOutOfRange: other than one label a row, or one that the head has no class for.
         EmptySplit: no rows. BadConfig: a setting that cannot work.
 
     Source: OpenReview 1VwWi6zbxs (tauJp); arXiv 2305.12827 (training in the tangent space).
     """
     rows = _labelled(data, head)
-    stores = [_store(base, number, inputs) for number, inputs in enumerate(against)]
+    axes = rows.items[0].ndim
+    stores = [_store(base, number, inputs, axes) for number, inputs in enumerate(against)]
     chosen = {"steps": steps, "learning_rate": learning_rate, "batch": batch}
     config = default_config(
         len(rows), seed, base.trainable, penalty=penalty, strength=penalty_weight, **chosen
@@ -141,9 +142,15 @@ def evaluate(
     return Evaluation(cached, rows.labels, _in(torch.float32, head.to("cpu")))
 
 
-def _store(base: Backbone, number: int, inputs: Inputs) -> Store:
-    norm = features(base, inputs).norm(dim=-1).mean().item()
-    return Store(f"other {number}", _items(inputs), norm)
+def _store(base: Backbone, number: int, inputs: Inputs, axes: int) -> Store:
+    items = _items(inputs)
+    if items[0].ndim != axes:
+        raise BadColumns(
+            f"a row of other task {number} has {items[0].ndim} axes, and one of the task {axes}; "
+            "`against` is a list with the inputs of each other task"
+        )
+    norm = features(base, items).norm(dim=-1).mean().item()
+    return Store(f"other {number}", items, norm)
 
 
 def _labelled(data: Rows, head: Head) -> Labelled:

@@ -135,6 +135,11 @@ def test_other_tasks_have_rows() -> None:
         trained(against=[[]])
 
 
+def test_rows_of_one_other_task_are_no_list_of_tasks() -> None:
+    with pytest.raises(BadColumns, match="list with the inputs of each other task"):
+        trained(against=torch.stack(AGAINST[0]))
+
+
 def test_vectors_of_another_base_or_model_are_refused() -> None:
     vector = trained()
     for foreign, error in (
