@@ -22,7 +22,8 @@ from tacl.models.linearized import linearize
 class TaclClassifier(ClassifierMixin, BaseEstimator):
     """One task's vector and head on a base model; what is fitted adds up with other vectors.
 
-    Rows are numbers [N, ...] for a wrapped module, otherwise texts or the bytes of pictures.
+    Rows are numbers [N, ...] for a wrapped module, otherwise texts or the bytes of pictures, also
+    as the one column of a frame.
     Numbers become float32, but for those of an integer tensor, as the ids of tokens. The head is
     of class means. After `fit`: `vector_`, a `tacl.TaskVector`; `head_`; `classes_`.
 
@@ -92,4 +93,6 @@ class TaclClassifier(ClassifierMixin, BaseEstimator):
         if self.base.inputs.modality == "tensor":
             numbers = X if isinstance(X, Tensor) else torch.as_tensor(np.asarray(X)).float()
             return list(numbers.float() if numbers.is_floating_point() else numbers)
-        return [self.base.prepare(row) for row in X]
+        # To go through a frame would give the names of its columns.
+        rows = X if getattr(X, "ndim", 1) == 1 else column_or_1d(X)
+        return [self.base.prepare(row) for row in rows]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from sklearn.base import clone
@@ -19,6 +20,8 @@ from sklearn.utils.estimator_checks import (
 )
 
 import tacl
+from tacl import embedded
+from tacl.embedded.parquet import png
 from tacl.integrations.sklearn import TaclClassifier
 
 RANDOM = np.random.default_rng(0)
@@ -92,6 +95,16 @@ def test_labels_may_be_a_column() -> None:
     with pytest.warns(DataConversionWarning, match="column-vector"):
         fitted = classifier().fit(X, Y[:, None])
     assert (fitted.predict(X) == classifier().fit(X, Y).predict(X)).all()
+
+
+def test_pictures_may_be_a_column_of_a_frame() -> None:
+    images, labels = embedded.generate("digits", 20, seed=0)
+    raws = [png(image) for image in images]
+    frame = pd.DataFrame({"image": raws})
+    fitted = TaclClassifier(tacl.load("embedded"), steps=2).fit(frame, labels)
+    assert (fitted.predict_proba(frame) == fitted.predict_proba(raws)).all()
+    with pytest.raises(ValueError, match="1d array"):
+        fitted.predict(frame.assign(more=raws))
 
 
 def test_a_module_may_read_integers() -> None:
