@@ -239,7 +239,7 @@ def _pattern(table: Mapping[str, Any] | None, layer: str, default: Any) -> Any:
     try:
         fits = (k for k in table or () if re.match(rf"(.*\.)?({k})$", layer))
         return (table or {}).get(next(fits, ""), default)
-    except re.error as error:
+    except (re.error, AttributeError, TypeError) as error:  # or it is no table at all
         raise BadCheckpoint(f"a pattern of the adapter cannot be read: {error}") from error
 
 
