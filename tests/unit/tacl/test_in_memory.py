@@ -137,7 +137,7 @@ def test_other_tasks_have_rows() -> None:
 
 def test_rows_of_one_other_task_are_no_list_of_tasks() -> None:
     with pytest.raises(BadColumns, match="list with the inputs of each other task"):
-        trained(against=torch.stack(AGAINST[0]))
+        trained(against=torch.stack(list(map(torch.as_tensor, AGAINST[0]))))
 
 
 def test_vectors_of_another_base_or_model_are_refused() -> None:
