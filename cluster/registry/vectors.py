@@ -168,8 +168,8 @@ class VectorTable(RunTable, Effects):
     def pinned(self, places: Collection[tuple[str, int]]) -> dict[tuple[str, int], VectorRef]:
         """(task, version) -> vector, of those that are there."""
         tasks, versions = {task for task, _ in places}, {version for _, version in places}
-        found = self._rows(_PINNED, task=tasks, version=versions)
-        rows = (row for row in found if (row.task, row.version) in places)
+        found, wanted = self._rows(_PINNED, task=tasks, version=versions), set(places)
+        rows = (row for row in found if (row.task, row.version) in wanted)
         return {(r.task, r.version): VectorRef.model_validate_json(r.reference) for r in rows}
 
     def references(self, task: str) -> list[VectorRef]:
