@@ -14,12 +14,12 @@ from tacl.errors import BadName
 LONGEST = 64
 SHOWN = 12  # of the names that there are
 COMPARED = 100  # of them: each costs a quarter of a millisecond where it is long
-VERSION = re.compile(r"v[0-9]+")
+VERSION = re.compile(r"v[0-9]+|[0-9].*")
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 
 def checked_alias(name: str) -> str:
-    """The name of an alias: any name that cannot be read as a version."""
+    """The name of an alias, as a recipe can say it: any name that does not read as a version."""
     if VERSION.fullmatch(name):
         raise BadName(f"{name!r} cannot be an alias: it reads as a version; use a word")
     return checked_name(name, "alias")

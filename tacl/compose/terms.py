@@ -17,7 +17,7 @@ _TERM = re.compile(
     r"(?P<sign>[+-]?)"
     r"(?:(?P<coefficient>\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?)\*)?"
     r"(?P<name>[A-Za-z0-9_][A-Za-z0-9_.-]*)"
-    r"(?:@(?:v(?P<version>[1-9]\d{0,8})|(?P<alias>[A-Za-z_][A-Za-z0-9_-]*)))?"
+    r"(?:@(?:v(?P<version>[1-9]\d{0,8})|(?P<alias>[A-Za-z_][A-Za-z0-9_.-]*)))?"
 )
 _VERSION_LIKE = re.compile(r"v\d+")
 

@@ -1,4 +1,4 @@
-"""What is said of a name that is not there."""
+"""What may be a name, and what is said of one that is not there."""
 
 from __future__ import annotations
 
@@ -6,7 +6,20 @@ import time
 
 import pytest
 
-from cluster.domain.names import LONGEST, meant, no_such
+from cluster.domain.names import LONGEST, checked_alias, meant, no_such
+from tacl.compose.terms import parse_term
+from tacl.errors import BadName
+
+
+@pytest.mark.parametrize("alias", ["tried", "release.1", "v1.2", "_a-b"])
+def test_what_may_be_an_alias_can_be_said_in_a_recipe(alias: str) -> None:
+    assert parse_term(f"+news@{checked_alias(alias)}").alias == alias
+
+
+@pytest.mark.parametrize("alias", ["v2", "2", "2026-05"])
+def test_what_reads_as_a_version_is_no_alias(alias: str) -> None:
+    with pytest.raises(BadName, match="reads as a version"):
+        checked_alias(alias)
 
 
 def test_a_close_name_is_suggested_and_the_names_are_listed() -> None:

@@ -47,7 +47,7 @@ def test_what_is_no_term_is_refused_with_the_text(text: str) -> None:
 
 names = st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,8}", fullmatch=True)
 coefficients = st.floats(1e-6, 1e6).flatmap(lambda x: st.sampled_from([x, -x]))
-aliases = st.from_regex(r"[a-uw-z_][a-z0-9_-]{0,6}", fullmatch=True)
+aliases = st.from_regex(r"[a-uw-z_][a-z0-9_.-]{0,6}", fullmatch=True)
 terms = st.one_of(
     st.builds(Term, coefficients, names),
     st.builds(Term, coefficients, names, version=st.integers(1, 999)),
