@@ -43,7 +43,9 @@ class Job(Message):
     given: Upload | GivenRows
 
     def memory(self) -> int:
-        return MEMORY + FACTOR * sum(path.stat().st_size for path in self.given.files)
+        """Of a folder, the bytes of all that is in it."""
+        below = (one for path in self.given.files for one in (path, *path.rglob("*")))
+        return MEMORY + FACTOR * sum(one.stat().st_size for one in below if one.is_file())
 
     def cpu_seconds(self) -> int:
         if any(path.is_dir() for path in self.given.files):  # laid down by who has the server
@@ -62,7 +64,7 @@ class Read(Message):
 
 async def read(job: Job, memory: int | None = None) -> Any:
     """What is stored now. Raises what is wrong with the data, TooLarge and TooLate."""
-    memory = memory or job.memory()
+    memory = memory or await asyncio.to_thread(job.memory)
     process = await _reader(memory)
     given = job.model_dump_json().encode()
     try:

@@ -102,6 +102,16 @@ def test_what_becomes_more_than_its_memory_is_refused(home: Home, tmp_path: Path
     assert not list(home.blobs().stored())[1:]  # but the generic shard of a new home
 
 
+def test_a_folder_of_the_server_may_take_as_much_as_a_file_of_its_size(home, tmp_path) -> None:
+    (inner := tmp_path / "faces" / "happy").mkdir(parents=True)
+    for name in "ab":
+        with (inner / f"{name}.png").open("wb") as file:
+            file.truncate(600 << 20)
+    (inner / "broken.png").symlink_to("nothing")
+    reference = job(home, tmp_path / "faces")
+    assert reference.memory() == reading.MEMORY + reading.FACTOR * (1200 << 20)
+
+
 def test_a_process_that_dies_is_an_answer(home: Home, tmp_path: Path, python: Python) -> None:
     python("cat > /dev/null\nkill -SEGV $$")
     with pytest.raises(TooLarge, match="SIGSEGV"):
