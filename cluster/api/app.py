@@ -190,10 +190,10 @@ async def _unrouted(request: Request, error: HTTPException) -> JSONResponse:
 
 
 def _methods(request: Request) -> list[str]:
-    """Of a path, whichever of its routes was tried first."""
+    """Of a path, whichever of its routes was tried first; what is in no schema is only read."""
     paths = request.app.openapi()["paths"].items()
     fits = (of for path, of in paths if re.fullmatch(_HOLE.sub("[^/]+", path), request.url.path))
-    return sorted(method.upper() for of in fits for method in of)
+    return sorted(method.upper() for of in fits for method in of) or ["GET"]
 
 
 _HOLE = re.compile(r"\{[^}]+\}")
