@@ -10,11 +10,11 @@ import hashlib
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 from urllib.parse import urlsplit
 from weakref import WeakValueDictionary
 
-from fastapi import Depends, Request, Response
+from fastapi import Request, Response
 from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
 from starlette.datastructures import Headers
@@ -147,13 +147,6 @@ class Guarded(APIRoute):
 
 SUBMITTERS = {"x-role": "submitter"}  # `openapi_extra` of a route
 ADMINS = {"x-role": "admin"}
-
-
-async def _caller(request: Request, _: Annotated[object, Depends(BEARER)]) -> Caller:
-    return request.state.caller  # of a guarded route
-
-
-Asking = Annotated[Caller, Depends(_caller)]
 
 
 class OnlyHere:

@@ -11,14 +11,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, File, Form, Path, Query, Request, UploadFile
+from fastapi import APIRouter, File, Form, Path, Query, UploadFile
 
 from cluster.api.access import Guarded
 from cluster.api.dependencies import Act, Asked, Look
 from cluster.api.limits import without_paths
 from cluster.api.schemas import Compose, EvaluationRun, Make, Name, Select
 from cluster.api.service import GivenRows
-from cluster.api.shares import shares_of
 from cluster.api.tasks import RunId
 from cluster.api.uploads import DESCRIPTION, FormReading, laid_down
 from cluster.domain.api import CoordinatorAPI
@@ -53,10 +52,10 @@ Shots = Annotated[int, Form(ge=1, le=10_000, description="Rows of each class to 
 
 
 @ROUTER.post("/compositions")
-async def compose(body: Compose, asked: Act, request: Request) -> Composition:
+async def compose(body: Compose, asked: Act) -> Composition:
     """Make a recipe the user's model; versions are pinned now."""
     user = asked.caller.user(body.user)
-    _count(asked, request, len(body.terms))
+    _count(asked, len(body.terms))
     return await asked.ask(CoordinatorAPI.compose, user, body.terms)
 
 
@@ -73,27 +72,27 @@ async def composition(user: UserName, asked: Look) -> Composition:
 
 
 @ROUTER.post("/compositions/{user}/update")
-async def update(user: UserName, asked: Act, request: Request) -> Composition:
+async def update(user: UserName, asked: Act) -> Composition:
     """Move every vector of the model to its task's newest champion."""
     whose = asked.caller.user(user)
-    _count(asked, request, len((await asked.ask(CoordinatorAPI.composition, whose)).terms))
+    _count(asked, len((await asked.ask(CoordinatorAPI.composition, whose)).terms))
     return await asked.ask(CoordinatorAPI.update_composition, whose)
 
 
-def _count(asked: Asked, request: Request, terms: int) -> None:
+def _count(asked: Asked, terms: int) -> None:
     """Every recipe is kept for ever, and its answer. Raises TooMany."""
     if asked.caller.role != "admin":
-        shares_of(request).terms.require(asked.caller.name, terms, "terms of recipes")
+        asked.shares.terms.require(asked.caller.name, terms, "terms of recipes")
 
 
 # -- compositions that are more than a sum
 
 
 @ROUTER.post("/making/recipe", status_code=202)
-async def make(body: Make, asked: Act, request: Request) -> CompositionRun:
+async def make(body: Make, asked: Act) -> CompositionRun:
     """Make a composition from vectors, and where its method learns from the validation rows of
     their tasks."""
-    _count(asked, request, len(body.terms))
+    _count(asked, len(body.terms))
     how = CompositionMethod(method=body.method, select=body.select)
     return await _started(asked, asked.caller.user(body.user), body.terms, how)
 
@@ -101,7 +100,6 @@ async def make(body: Make, asked: Act, request: Request) -> CompositionRun:
 @ROUTER.post("/making/fit", status_code=202)
 async def fit(
     asked: Act,
-    request: Request,
     reading: FormReading,
     terms: FormTerms,
     shots: Shots,
@@ -112,7 +110,7 @@ async def fit(
 ) -> CompositionRun:
     """Fit a composition to few labelled rows of a new task, which it then answers for; the rows
     that are left judge it."""
-    _count(asked, request, len(terms))
+    _count(asked, len(terms))
     rows = GivenRows(asked.caller.user(user), terms, method, select, shots=shots, reading=reading)
     return await _made_from(file, "fit", rows, asked)
 
@@ -120,7 +118,6 @@ async def fit(
 @ROUTER.post("/making/adapt", status_code=202)
 async def adapt(
     asked: Act,
-    request: Request,
     reading: FormReading,
     terms: FormTerms,
     file: Rows,
@@ -130,7 +127,7 @@ async def adapt(
 ) -> CompositionRun:
     """Adapt a composition to unlabelled inputs: of a new task with these classes, or of any task of
     the recipe."""
-    _count(asked, request, len(terms))
+    _count(asked, len(terms))
     rows = GivenRows(asked.caller.user(user), terms, method, select, reading=reading)
     return await _made_from(file, "adapt", rows, asked)
 
@@ -214,10 +211,9 @@ async def _now(asked: Asked, user: str, terms: Sequence[str]) -> object:
 @ROUTER.get("/accuracy")
 async def accuracy(asked: Look, user: Whose = None) -> AccuracyHistory:
     """What was measured of the models over time: {tasks, rows: [{label, at, accuracies, ...}]}."""
-    everybody = user is None and asked.caller.role == "admin"
-    whose = None if everybody else asked.caller.user(user)
+    whose = asked.caller.among(user)
     found = await asked.tell(CoordinatorAPI.accuracy_history, whose)
-    several = everybody and len({row.user for row in found.rows}) > 1
+    several = whose is None and len({row.user for row in found.rows}) > 1
     rows = (row.model_copy(update={"label": _written(row, several)}) for row in found.rows)
     return found.model_copy(update={"rows": tuple(rows)})
 

@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Annotated, Concatenate, ParamSpec, TypeVar
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Annotated, Concatenate
 
 from fastapi import Depends, Header, Request
 
-from cluster.api.access import Asking, Caller
+from cluster.api.access import BEARER, Caller
 from cluster.api.limits import without_paths
-from cluster.api.service import Service
+from cluster.api.service import P, R, Service
+from cluster.api.shares import Shares, shares_of
 from cluster.domain.api import CoordinatorAPI
 from cluster.domain.base import RequestContext
 
-P = ParamSpec("P")
-R = TypeVar("R")
 Method = Callable[Concatenate[CoordinatorAPI, RequestContext, P], R]
 
 
-async def _service(request: Request) -> Service:  # no `def`: FastAPI would start a thread
-    return request.app.state.service
-
-
-Cluster = Annotated[Service, Depends(_service)]
 Key = Annotated[
     str | None,
     Header(
@@ -36,13 +31,15 @@ Key = Annotated[
 
 @dataclass(frozen=True)
 class Asked:
-    """A request: who sent it, under which idempotency key, and the service that answers."""
+    """A request: who sent it, the service that answers, what users may take of it, and under which
+    idempotency key."""
 
     caller: Caller
     service: Service
+    shares: Shares
     key: str | None = None
 
-    @property
+    @cached_property
     def context(self) -> RequestContext:
         return self.caller.context(self.key)
 
@@ -55,13 +52,16 @@ class Asked:
         return without_paths(await self.ask(method, *arguments, **named))
 
 
-async def _look(caller: Asking, service: Cluster) -> Asked:
-    return Asked(caller, service)
+# No `def`: FastAPI would start a thread.
+async def _look(request: Request, _: Annotated[object, Depends(BEARER)]) -> Asked:
+    return Asked(request.state.caller, request.app.state.service, shares_of(request))
 
 
-async def _act(caller: Asking, service: Cluster, key: Key = None) -> Asked:
-    return Asked(caller, service, key)
+Look = Annotated[Asked, Depends(_look)]  # of a guarded route that only reads
 
 
-Look = Annotated[Asked, Depends(_look)]  # of a route that only reads
+async def _act(asked: Look, key: Key = None) -> Asked:
+    return replace(asked, key=key)
+
+
 Act = Annotated[Asked, Depends(_act)]

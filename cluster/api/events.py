@@ -20,7 +20,6 @@ from starlette.types import Message, Receive, Scope, Send
 from cluster.api.access import Caller, Guarded, caller_of
 from cluster.api.dependencies import Asked, Look
 from cluster.api.shared import Shared
-from cluster.api.shares import shares_of
 from cluster.domain.api import CoordinatorAPI
 from cluster.domain.status import ClusterStatus
 from tacl.errors import NotAuthenticated, TaclError
@@ -91,7 +90,7 @@ async def events(request: Request, asked: Look) -> EventStream:
     first = await news.since(asked)
     lines = _lines(asked, news, first, partial(caller_of, request))
     stream = EventStream(lines, headers={"cache-control": "no-store"})
-    stream.place = shares_of(request).listeners.held(asked.caller.name)
+    stream.place = asked.shares.listeners.held(asked.caller.name)
     return stream
 
 

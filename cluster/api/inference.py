@@ -14,7 +14,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 import tacl
 from cluster.api import health
-from cluster.api.access import Asking, Guarded
+from cluster.api.access import Guarded
 from cluster.api.dependencies import Look
 from cluster.api.limits import INPUTS, image_of_base64
 from cluster.api.predict import answered
@@ -142,7 +142,7 @@ async def server_ready(request: Request) -> JSONResponse:
 
 
 @ROUTER.get("")
-async def server(_: Asking) -> ServerMetadata:
+async def server(_: Look) -> ServerMetadata:
     """What serves."""
     return ServerMetadata(name=PLATFORM, version=tacl.__version__)
 

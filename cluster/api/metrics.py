@@ -15,8 +15,8 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, Metric, gen
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from cluster.api.access import Asking, Guarded
-from cluster.api.dependencies import Cluster
+from cluster.api.access import ADMINS, Guarded
+from cluster.api.dependencies import Look
 from cluster.domain.api import CoordinatorAPI
 from cluster.domain.figures import CoordinatorFigures, PredictorFigures, StoreFigures
 
@@ -56,12 +56,12 @@ TEXT: dict[int | str, dict[str, Any]] = {
 }
 
 
-@ROUTER.get("/metrics", openapi_extra={"x-role": "admin"}, response_model=None, responses=TEXT)
-async def metrics(request: Request, caller: Asking, service: Cluster) -> PlainTextResponse:
+@ROUTER.get("/metrics", openapi_extra=ADMINS, response_model=None, responses=TEXT)
+async def metrics(request: Request, asked: Look) -> PlainTextResponse:
     """Figures in the text format of Prometheus; for an admin's token."""
-    coordinator = await service.ask(CoordinatorAPI.figures)
+    service = asked.service
     found = [
-        *_of_coordinator(coordinator),
+        *_of_coordinator(await service.ask(CoordinatorAPI.figures)),
         *_of_predictors(await service.predictors()),
         *_of_store(await service.stored()),
     ]

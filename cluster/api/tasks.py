@@ -16,7 +16,6 @@ from cluster.api.service import Upload
 from cluster.api.uploads import DESCRIPTION, FormReading, Templates, laid_down
 from cluster.domain import status as shown
 from cluster.domain.api import CoordinatorAPI
-from cluster.domain.base import RequestContext
 from cluster.domain.following import Following
 from cluster.domain.receipts import CancelledTask, MovedAlias, RetriedTask, Submitted
 from cluster.domain.reports import AliasReport, InterferenceReport, TaskInterference, VectorStatus
@@ -84,27 +83,26 @@ async def submit(
     options: Annotated[Json[Options] | None, Form(description="JSON of options.")] = None,
 ) -> Submitted:
     """Submit a labelled data set by upload; it is checked before anything is stored."""
-    context = asked.context
     async with laid_down(file) as place:
-        how = (asked.caller.name, private, options or Options(), context.request_id)
+        how = (asked.caller.name, private, options or Options(), asked.context.request_id)
         upload = Upload(place, name, *how, reading, templates)
-        return await _submit(asked, context, upload, again)
+        return await _submit(asked, upload, again)
 
 
 @ROUTER.post("/references", status_code=202, openapi_extra=SUBMITTERS)
 async def submit_reference(asked: Act, body: Reference) -> Submitted:
     """Submit a data set that is available on the server."""
-    context, data = asked.context, asked.service.reference(body.reference)
-    how = (asked.caller.name, body.private, body.options, context.request_id)
+    data = asked.service.reference(body.reference)
+    how = (asked.caller.name, body.private, body.options, asked.context.request_id)
     upload = Upload(data, body.name, *how, body.reading, body.templates)
-    return await _submit(asked, context, upload, body.again)
+    return await _submit(asked, upload, body.again)
 
 
-async def _submit(asked: Asked, context: RequestContext, upload: Upload, again: bool) -> Submitted:
+async def _submit(asked: Asked, upload: Upload, again: bool) -> Submitted:
     asked.caller.require_own_name(upload.name)
     await asked.ask(CoordinatorAPI.admit, upload.name)
     submission = await asked.service.prepare(upload)
-    return await asked.service.ask(CoordinatorAPI.submit, context, submission, again)
+    return await asked.ask(CoordinatorAPI.submit, submission, again)
 
 
 @ROUTER.get("/tasks/{name}")

@@ -11,7 +11,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path
 
-from cluster.api.access import ADMINS, Asking, Guarded
+from cluster.api.access import ADMINS, Guarded
 from cluster.api.compositions import After, UserName, Whose
 from cluster.api.dependencies import Act, Look
 from cluster.api.schemas import NewToken, Successor
@@ -24,9 +24,9 @@ Digits = Annotated[str, Path(pattern="^[0-9a-f]{8}$", examples=["5b0c4d7e"])]
 
 
 @ROUTER.get("/me")
-async def me(caller: Asking) -> Holder:
+async def me(asked: Look) -> Holder:
     """Whose token this is, and its role."""
-    return Holder(user=caller.name, role=caller.role)
+    return Holder(user=asked.caller.name, role=asked.caller.role)
 
 
 @ROUTER.get("/tokens")
