@@ -6,7 +6,6 @@ import logging
 import re
 import time
 import uuid
-from collections.abc import Callable
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -64,8 +63,6 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
 RETRY = (ClusterNotRunning, Overloaded, TooMany)
 SAID = 4000  # characters of an error, which may quote what was sent
 
-Observe = Callable[[str, str, int, float], None]  # route, method, status, seconds
-
 
 def create_app(service: Service, *, open_to_all: bool) -> FastAPI:
     """`open_to_all`: no tokens are asked for; only for a server on the loopback interface."""
@@ -89,7 +86,7 @@ def create_app(service: Service, *, open_to_all: bool) -> FastAPI:
     app.state.shares, app.state.strangers = Shares(), Strangers()
     if open_to_all:
         app.add_middleware(OnlyHere)
-    app.add_middleware(RequestLog, observe=app.state.requests.answered)
+    app.add_middleware(RequestLog)
     app.exception_handler(TaclError)(_refused)
     app.exception_handler(RequestValidationError)(_misread)
     app.exception_handler(HTTPException)(_unrouted)
@@ -113,8 +110,8 @@ class Body(JSONResponse):
 class RequestLog:
     """ASGI: gives every request an id, measures it, and writes one line of it."""
 
-    def __init__(self, app: ASGIApp, observe: Observe) -> None:
-        self._app, self._observe = app, observe
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -142,7 +139,7 @@ class RequestLog:
 
     def _tell(self, request: Request, status: int, seconds: float) -> None:
         route = getattr(request.scope.get("route"), "path", "none")  # a template: a closed set
-        self._observe(route, request.method, status, seconds)
+        request.app.state.requests.answered(route, request.method, status, seconds)
         facts = {"request_id": request.state.request_id, "method": request.method, "route": route}
         facts |= {"status": status, "seconds": round(seconds, 4)}
         caller = getattr(request.state, "caller", None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import pyarrow as pa
@@ -20,7 +20,6 @@ from cluster.api.service import Answered, Question
 from cluster.data.answers import ARROW, ROWS, answer_table, stated
 from cluster.data.asking import written
 from cluster.domain.api import CoordinatorAPI
-from cluster.domain.compositions import Composition
 from tacl.errors import BadSample, TooLarge
 
 ROUTER = APIRouter(route_class=Guarded, tags=["predictions"])
@@ -59,7 +58,10 @@ async def predict_arrow(
         for inputs, pixels in questions:  # one after the other: others have their turns
             question = Question(model, inputs, tasks, pixels=pixels)
             answers.append(await asked.service.predict(question))
-    return Response(_written(answers, task, model), media_type=ARROW)
+    ranked = [one for answered in answers for one in answered.answers]
+    belonging = [one for answered in answers for one in answered.belonging]
+    table = answer_table(ranked, belonging, task, stated(model))
+    return Response(written(table), media_type=ARROW)
 
 
 def _weighed(body: bytes) -> list[tuple[list[bytes | str], int]]:
@@ -126,9 +128,3 @@ def _field(message: bytes, table: int, number: int) -> int | None:
     place = 4 + 2 * number
     offset = struct.unpack_from("<H", message, vtable + place)[0] if place < size else 0
     return table + offset if offset else None
-
-
-def _written(answers: Sequence[Answered], task: str | None, model: Composition) -> bytes:
-    ranked = [one for answered in answers for one in answered.answers]
-    belonging = [one for answered in answers for one in answered.belonging]
-    return written(answer_table(ranked, belonging, task, stated(model)))

@@ -110,7 +110,6 @@ async def fit(
 ) -> CompositionRun:
     """Fit a composition to few labelled rows of a new task, which it then answers for; the rows
     that are left judge it."""
-    _count(asked, len(terms))
     rows = GivenRows(asked.caller.user(user), terms, method, select, shots=shots, reading=reading)
     return await _made_from(file, "fit", rows, asked)
 
@@ -127,7 +126,6 @@ async def adapt(
 ) -> CompositionRun:
     """Adapt a composition to unlabelled inputs: of a new task with these classes, or of any task of
     the recipe."""
-    _count(asked, len(terms))
     rows = GivenRows(asked.caller.user(user), terms, method, select, reading=reading)
     return await _made_from(file, "adapt", rows, asked)
 
@@ -149,6 +147,7 @@ async def cancel(user: UserName, asked: Act) -> CancelledCompositions:
 async def _made_from(
     file: UploadFile, as_what: Literal["fit", "adapt"], rows: GivenRows, asked: Asked
 ) -> CompositionRun:
+    _count(asked, len(rows.terms))
     await asked.ask(CoordinatorAPI.admit, None)
     async with laid_down(file) as place:
         how = await asked.service.prepare(replace(rows, **{as_what: place}))

@@ -31,6 +31,7 @@ PLATFORM = "tacl"
 Parameters = Annotated[dict[str, str | int | float | bool], BeforeValidator(few_fields)]
 VALUES = 1000  # that are looked at; INPUTS are answered
 OutputName = Literal["task", "label", "probability"]
+Datatype = Literal["BYTES", "FP32"]
 Size = Annotated[int, Field(ge=-1)]
 
 
@@ -46,7 +47,7 @@ class Described(Wire):
     """A tensor by its name, type and shape; -1: any number."""
 
     name: str = Field(examples=["text"])
-    datatype: Literal["BYTES", "FP32"]
+    datatype: Datatype
     shape: list[Size] = Field(examples=[[-1]])
 
 
@@ -121,11 +122,7 @@ class ServerMetadata(Wire):
     extensions: list[str] = []
 
 
-OUTPUTS = (
-    Described(name="task", datatype="BYTES", shape=[-1]),
-    Described(name="label", datatype="BYTES", shape=[-1]),
-    Described(name="probability", datatype="FP32", shape=[-1]),
-)
+OUTPUTS: dict[OutputName, Datatype] = {"task": "BYTES", "label": "BYTES", "probability": "FP32"}
 
 
 @HEALTH.get("/health/live")
@@ -158,7 +155,7 @@ async def metadata(user: Name, asked: Look) -> ModelMetadata:
         versions=[model.digest],
         platform=PLATFORM,
         inputs=[Described(name=status.base.modality, datatype="BYTES", shape=[-1])],
-        outputs=list(OUTPUTS),
+        outputs=[Described(name=one, datatype=of, shape=[-1]) for one, of in OUTPUTS.items()],
     )
 
 
@@ -182,16 +179,12 @@ async def infer(user: Name, body: InferRequest, asked: Look) -> InferResponse:
         for place, value in enumerate(given.values)
     ]
     found = await answered(Ask.model_construct(user=user), inputs, asked)
-    chosen = [one.name for one in body.outputs or OUTPUTS]
+    chosen = {one.name for one in body.outputs or ()} or OUTPUTS.keys()
+    data = {one: [getattr(candidate, one) for candidate in found.best] for one in chosen}
     outputs = [
-        InferOutput(
-            name=one.name,
-            datatype=one.datatype,
-            shape=[count],
-            data=[getattr(candidate, one.name) for candidate in found.best],
-        )
-        for one in OUTPUTS
-        if one.name in chosen
+        InferOutput(name=one, datatype=of, shape=[count], data=data[one])
+        for one, of in OUTPUTS.items()
+        if one in chosen
     ]
     return InferResponse(
         model_name=found.user, model_version=found.digest, id=body.id, outputs=outputs

@@ -46,11 +46,8 @@ async def predict_files(
     """The same for picture files."""
     if len(files) > limits.INPUTS:
         raise TooLarge(f"{len(files)} files; at most {limits.INPUTS} at once")
-    inputs = []
-    for file in files:
-        inputs.append(await file.read(PICTURE_BYTES + 1))
-    body = Ask.model_construct(user=user)
-    return await answered(body, inputs, asked)
+    inputs = [await file.read(PICTURE_BYTES + 1) for file in files]
+    return await answered(Ask.model_construct(user=user), inputs, asked)
 
 
 @ROUTER.post("/explain")

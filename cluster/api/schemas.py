@@ -75,14 +75,15 @@ class Reference(Wire):
         return Reading(**{name: getattr(self, name) for name in Reading.model_fields})
 
 
+Version = Annotated[int, Field(ge=1, lt=2**31)]
+
+
 class AliasMove(Wire):
     """`expected` is the version that the alias has now; null: it has none yet; "any": whatever it
     is."""
 
-    version: Annotated[int, Field(ge=1, lt=2**31)] = Field(examples=[2])
-    expected: Annotated[int, Field(ge=1, lt=2**31)] | Literal["any"] | None = Field(
-        default=None, examples=[1]
-    )
+    version: Version = Field(examples=[2])
+    expected: Version | Literal["any"] | None = Field(default=None, examples=[1])
 
 
 Sha256 = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
@@ -108,11 +109,9 @@ class Compose(Wire):
     terms: Terms
 
 
-class Make(Wire):
+class Make(Compose):
     """`ties`, `tsv` and `iso` merge; `grid`, `atlas` and `adamerging` find coefficients."""
 
-    user: Name | None = Field(default=None, description="Default: whoever asks.")
-    terms: Terms
     method: compositions.Making = Field(examples=["ties"])
     select: Select = None
 
