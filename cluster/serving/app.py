@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import Context
 from dataclasses import replace
@@ -68,12 +68,15 @@ LARGE = 4_000_000  # pixels of a question that is decoded apart from small ones
 WAITING = 16_384  # questions for a predictor, or pieces of them; more are refused
 READERS = 2  # data sets that are read at a time
 LONGEST = 60.0  # seconds; nobody waits longer for an answer
-DRAIN_SECONDS = 20.0
 PATIENCE = 10.0  # seconds for a coordinator that was lost to be back
 PAUSE = 0.1  # seconds after which a predictor that died is known to be dead
-LOOK = 1.0  # seconds between two looks of Serve at a process, and so until a dead one is replaced
-STUCK = 10.0  # seconds for an answer to a look; a process is replaced after three without one
 LOGGING = LoggingConfig(enable_access_log=False)  # the API writes a line of every request itself
+PROCESSES: dict[str, Any] = {  # of predictors and ingresses
+    "health_check_period_s": 1.0,  # and so until a dead one is replaced
+    "health_check_timeout_s": 10.0,  # one is replaced after three looks without an answer
+    "graceful_shutdown_timeout_s": 20.0,
+    "logging_config": LOGGING,
+}
 LISTED = 300.0  # seconds that a listing of the blob store is told again
 
 
@@ -154,8 +157,8 @@ class Ingress:
         self._coordinator: Any = None
         self._own = OwnReads(Home.at(home), self._asked)
         self._gathered = {
-            "holder": Gathering(self._many("holders"), most=AT_ONCE),
-            "composition": Gathering(self._many("compositions"), most=AT_ONCE),
+            "holder": Gathering(partial(self._own.ask, "holders"), most=AT_ONCE),
+            "composition": Gathering(partial(self._own.ask, "compositions"), most=AT_ONCE),
         }
         shared = {"alone": _alone, "waiting": WAITING, "suspects": asyncio.Lock()}
         gathering = partial(Gathering, self._predicted, **shared)
@@ -204,9 +207,6 @@ class Ingress:
     def _turn(self, what: str, user: str) -> asyncio.Lock:
         """Held by one of a user's requests at a time."""
         return self._turns.setdefault((what, user), asyncio.Lock())
-
-    def _many(self, method: str) -> Callable[[list[Any]], Awaitable[list[Any]]]:
-        return lambda questions: self._own.ask(method, questions)
 
     async def _asked(self, method: str, *arguments: object, **named: object) -> Any:
         patience = Patience(PATIENCE, _silent)
@@ -373,20 +373,14 @@ def application(arguments: dict[str, Any]) -> serve.Application:
         autoscaling_config=scaling,
         request_router_config=RequestRouterConfig(request_router_class=cast("Any", ToVectors)),
         max_ongoing_requests=BUSY * most * ingresses,
-        health_check_period_s=LOOK,
-        health_check_timeout_s=STUCK,
-        graceful_shutdown_timeout_s=DRAIN_SECONDS,
         ray_actor_options={"num_cpus": cpus, "num_gpus": gpus},
-        logging_config=LOGGING,
+        **PROCESSES,
     )
     ingress = serve.deployment(serve.ingress()(Ingress), name="ingress").options(
         num_replicas=ingresses,
         max_ongoing_requests=1000,
-        health_check_period_s=LOOK,
-        health_check_timeout_s=STUCK,
-        graceful_shutdown_timeout_s=DRAIN_SECONDS,
         ray_actor_options={"num_cpus": 0},
-        logging_config=LOGGING,
+        **PROCESSES,
     )
     sharing = 1 if gpus >= 1 else most
     handle = predictors.bind(where, max(1, int(cpus)), sharing, arguments.get("memory"))

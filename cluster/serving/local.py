@@ -4,6 +4,7 @@ that loads its base when first asked."""
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from cluster.api.limits import EXPLAINED_ROWS, INPUTS
@@ -23,17 +24,15 @@ class LazyPredictor:
     def __init__(self, home: str) -> None:
         log_to(Home.at(home).logs, "serving")
         self._home = home
-        self._predictor: Predictor | None = None
 
     def ask(self, question: Question) -> Answered:
-        return self._loaded().ask(question)
+        return self._predictor.ask(question)
 
-    def _loaded(self) -> Predictor:
-        if self._predictor is None:
-            from cluster.serving.predictor import Predictor
+    @cached_property
+    def _predictor(self) -> Predictor:
+        from cluster.serving.predictor import Predictor
 
-            self._predictor = Predictor(self._home)
-        return self._predictor
+        return Predictor(self._home)
 
 
 class HomePredictor:

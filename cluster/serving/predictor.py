@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import NamedTuple, TypeVar
 
 import torch
@@ -144,15 +143,9 @@ class Predictor:
         for one in fine:
             if one.question.way == "materialized":
                 one.features += self._materialized(one)
-        bases = [one for one in fine if one.question.beside_base]
-        plain = [(_Asked(one.question, one.items, one.columns, PLAIN), one) for one in bases]
-        self._exact([(beside, item) for beside, _ in plain for item in beside.items])
-        shown = ((id(one), _met(partial(shadow.answered, None))) for shadow, one in plain)
-        beside = {one: it.answers for one, it in shown if isinstance(it, Answered)}
-        return [
-            one if isinstance(one, TaclError) else _met(partial(one.answered, beside.get(id(one))))
-            for one in asked
-        ]
+        bases = [one.under_base() for one in fine if one.question.beside_base]
+        self._exact([(base, item) for base in bases for item in base.items])
+        return [one if isinstance(one, TaclError) else _met(one.answered) for one in asked]
 
     def decode(self, question: Question) -> Decoded:
         """The inputs of a question, prepared, or what is wrong with them. Touches nothing that
@@ -162,22 +155,18 @@ class Predictor:
     def _opened(self, question: Question, items: Decoded) -> _Asked | TaclError:
         if isinstance(items, TaclError):
             return items
-        return _met(
-            lambda: _Asked(
-                question,
-                items,
-                self._columns(question),
-                self._recipe(question.model),
-                self._novelty(question),
-            )
-        )
+
+        def opened() -> _Asked:
+            columns, recipe = self._columns(question), self._recipe(question.model)
+            return _Asked(question, items, columns, recipe, self._novelty(question))
+
+        return _met(opened)
 
     def _novelty(self, question: Question) -> Novelty | None:
         blob = question.model.novelty
         if blob is None or question.features or question.tasks:
             return None
-        read = self._materials.novelty
-        return self._resident.get(blob, lambda: read(blob), lambda n: bytes_of(n.to_params()))
+        return self._resident.get(blob, self._materials.novelty, lambda n: bytes_of(n.to_params()))
 
     def _columns(self, question: Question) -> Columns | None:
         """Of the tasks that may be the answer; None where features are."""
@@ -197,8 +186,7 @@ class Predictor:
         return Columns({task: self._head(blobs[task]) for task in tasks})
 
     def _head(self, blob: str) -> Head:
-        read = self._materials.head
-        return self._resident.get(blob, lambda: read(blob), lambda h: bytes_of(h.to_params()))
+        return self._resident.get(blob, self._materials.head, lambda h: bytes_of(h.to_params()))
 
     def _recipe(self, model: Composition) -> Recipe:
         """Coefficients by digest of the vector; a model that is asked often gets composed."""
@@ -215,10 +203,9 @@ class Predictor:
         return recipe
 
     def _vector(self, ref: VectorRef | Merged) -> Resident:
-        read = lambda: self._read(ref)  # noqa: E731
-        vector = self._resident.get(ref.digest, read, lambda found: bytes_of(found.tau))
-        self._taus[ref.digest] = vector.tau
-        return vector
+        kept = self._resident.get(ref.digest, lambda _: self._read(ref), lambda v: bytes_of(v.tau))
+        self._taus[ref.digest] = kept.tau
+        return kept
 
     def _read(self, ref: VectorRef | Merged) -> Resident:
         vector, device = self._materials.vector(ref), self._backbone.device
@@ -303,6 +290,7 @@ class _Asked:
         self.plain: list[Tensor] = []  # at theta0; none of a model that is one encoder
         self.features: list[Tensor] = []
         self._parts: list[_Asked] = []
+        self._base: _Asked | None = None
 
     def parts(self) -> list[_Asked]:
         """The same inputs under each vector alone, with its coefficient."""
@@ -312,12 +300,18 @@ class _Asked:
             self._parts.append(part)
         return self._parts
 
-    def answered(self, base: list[Ranked] | None) -> Answered:
+    def under_base(self) -> _Asked:
+        """The same inputs under the plain base."""
+        self._base = _Asked(self.question, self.items, self.columns, PLAIN)
+        return self._base
+
+    def answered(self) -> Answered:
         if self.question.explain and self.columns is not None:
             rows = range(len(self.items))
             return Answered([], explanations=tuple(self._explained(self.columns, r) for r in rows))
         if self.columns is None:
             return Answered([], features=[feature_D.tolist() for feature_D in self.features])
+        base = self._base and self._base.ranked(self.columns)
         return Answered(self.ranked(self.columns), base, self.belonging(self.columns))
 
     def belonging(self, columns: Columns) -> list[Belonging]:

@@ -31,8 +31,8 @@ class Residency:
             self._used.clear()
             self._shrink(self.most)
 
-    def get(self, name: str, read: Callable[[], T], size: Callable[[T], int]) -> T:
-        """`size`: bytes of what was read. Raises what `read` raises."""
+    def get(self, name: str, read: Callable[[str], T], size: Callable[[T], int]) -> T:
+        """`read`: by its name; `size`: bytes of what was read. Raises what `read` raises."""
         if name in self._used:
             return self._kept[name][0]
         if name in self._kept:
@@ -40,7 +40,7 @@ class Residency:
             self._kept[name] = self._kept.pop(name)
         else:
             self.misses += 1
-            value = read()
+            value = read(name)
             needed = size(value)
             self._shrink(self.most - needed)
             self._kept[name] = value, needed

@@ -102,7 +102,7 @@ class _Predictors:
         with kept.batch():
             for model in models:
                 for term in model.terms:
-                    kept.get(term.vector.digest, lambda: None, lambda _: EACH)
+                    kept.get(term.vector.digest, lambda _: None, lambda _: EACH)
         self._rates.append((kept.hits - hits, kept.misses - misses))
         self.most = max(self.most, kept.bytes)
 

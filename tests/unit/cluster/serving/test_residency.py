@@ -34,7 +34,7 @@ def test_what_was_used_last_is_kept_within_the_bytes(batches: list[list[str]], m
         with kept.batch():
             for name in batch:
                 read: list[str] = []
-                value = kept.get(name, lambda: (read.append(name), name * 2)[1], size_of)  # noqa: B023
+                value = kept.get(name, lambda name: (read.append(name), name * 2)[1], size_of)  # noqa: B023
                 assert value == name * 2
                 assert (not read) == (name in expected)
                 hits += name in expected and name not in used
@@ -61,14 +61,14 @@ def _forget(expected: OrderedDict[str, int], most: int, used: set[str]) -> None:
 def test_what_cannot_be_read_takes_no_place() -> None:
     kept = Residency(10)
 
-    def damaged() -> str:
+    def damaged(_: str) -> str:
         raise ValueError("damaged")
 
     with kept.batch():
-        kept.get("a", lambda: "a", lambda value: 10)
+        kept.get("a", lambda _: "a", lambda value: 10)
         with pytest.raises(ValueError, match="damaged"):
             kept.get("b", damaged, lambda value: 10)
-        assert kept.get("b", lambda: "b", lambda value: 10) == "b"
+        assert kept.get("b", lambda _: "b", lambda value: 10) == "b"
     assert (kept.values(), kept.bytes, kept.misses) == (["b"], 10, 3)
 
 
