@@ -15,7 +15,6 @@ import logging
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextvars import Context
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -304,10 +303,10 @@ class Ingress:
 
 
 async def _to_its_end(call: Coroutine[Any, Any, R], ended: Callable[[], None]) -> R:
-    """Finish the call also when the requester left, in an empty context: Ray (2.60) cancels calls
+    """Finish the call also when the requester left, in a context apart: Ray (2.60) cancels calls
     made in the context of a request that was given up, and an actor that answers in order then
     waits for the cancelled call and answers nobody."""
-    task = asyncio.create_task(call, context=Context())
+    task = asyncio.create_task(call, context=tracing.apart())
 
     def done(task: asyncio.Task[R]) -> None:
         ended()

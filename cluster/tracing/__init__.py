@@ -11,6 +11,7 @@ import hashlib
 import importlib.metadata as metadata
 import os
 from contextlib import AbstractContextManager, nullcontext
+from contextvars import Context
 from typing import Any
 
 from tacl.errors import BadConfig
@@ -67,6 +68,16 @@ def carried() -> dict[str, str]:
     from cluster.tracing import spans
 
     return spans.carried()
+
+
+def apart() -> Context:
+    """A context that has nothing of that of now but its trace."""
+    found = Context()
+    if is_on():
+        from opentelemetry import context
+
+        found.run(context.attach, context.get_current())
+    return found
 
 
 def note(**facts: str | None) -> None:

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.metadata as metadata
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from fastapi.testclient import TestClient
 
 from cluster import tracing
 from cluster.api.app import create_app
+from cluster.domain.api import CoordinatorAPI
 from cluster.domain.base import RequestContext
 from cluster.runtime.process import LearnerProcess
 from cluster.runtime.watched import WatchedCoordinator
+from cluster.serving import app
 from tacl.errors import BadConfig
 from tests.support.api_scene import Local
 from tests.support.collector import Collector, collecting
@@ -105,6 +109,28 @@ def test_a_request_is_one_trace_through_the_coordinator(
     asked = collector.named("status")
     assert (asked.trace, asked.parent) == (server.trace, server.id)
     assert not [one for one in collector.spans if "health" in one.name]
+
+
+def test_a_server_asks_in_the_trace_of_the_request(
+    collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though in a context apart: Ray ends what was asked in that of a request that is given up."""
+    told: list[str] = []
+
+    async def remote(context: RequestContext, traceparent: str = "") -> None:
+        told.append(traceparent)
+
+    coordinator = SimpleNamespace(status=SimpleNamespace(remote=remote))
+    for name, found in (("coordinator", coordinator), ("log_to", None), ("_listen_as_the_node", 0)):
+        monkeypatch.setattr(app, name, lambda *_, found=found: found)
+
+    async def story() -> None:
+        served = app.Ingress("/nowhere", cast(Any, None), 1, False)
+        with tracing.span("request"):
+            await served.ask(CoordinatorAPI.status, ADMIN)
+            assert told == [tracing.carried()["traceparent"]]
+
+    asyncio.run(story())
 
 
 def test_an_operation_names_its_request_and_the_run_that_it_made(
