@@ -7,12 +7,15 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
+from cluster import tracing
+
 SECONDS = 1.0
 A = TypeVar("A")
 
 
 class Shared(Generic[A]):
-    """`period` in seconds; an error is kept for a second at most."""
+    """`period` in seconds; an error is kept for a second at most. It is asked in a context apart:
+    Ray ends what was asked in that of a request that is given up, and the others wait for it."""
 
     def __init__(self, period: float) -> None:
         self._period = period
@@ -26,5 +29,5 @@ class Shared(Generic[A]):
             if answer.done() and now - asked >= period:
                 del self._answers[old]
         if what not in self._answers:
-            self._answers[what] = now, asyncio.ensure_future(ask())
+            self._answers[what] = now, tracing.apart().run(lambda: asyncio.ensure_future(ask()))
         return await asyncio.shield(self._answers[what][1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,20 @@ def test_no_predictor_is_none_that_answers(tmp_path: Path) -> None:
     http, service = served(tmp_path)
     service.answering.clear()
     assert http.get("/v1/ready").json()["predictors"] is False
+
+
+def test_a_look_is_not_of_the_request_that_began_it() -> None:
+    """Ray ends what was asked in the context of a request that is given up."""
+    whose = ContextVar("whose", default="nobody's")
+
+    async def look() -> str:
+        return whose.get()
+
+    async def story() -> None:
+        whose.set("the first one's")
+        assert await shared.Shared[str](1.0).ask("ready", look) == "nobody's"
+
+    asyncio.run(story())
 
 
 def test_what_was_found_holds_for_a_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
