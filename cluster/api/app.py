@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import re
 import time
@@ -40,7 +41,14 @@ from cluster.api.service import Service
 from cluster.api.shared import Shared
 from cluster.api.shares import Shares
 from cluster.errors import http_status
-from tacl.errors import ClusterNotRunning, NotAuthenticated, Overloaded, TaclError, TooMany
+from tacl.errors import (
+    ClusterNotRunning,
+    NotAuthenticated,
+    Overloaded,
+    StorageUnavailable,
+    TaclError,
+    TooMany,
+)
 
 LOG = logging.getLogger("tacl.http")
 STATUSES = {
@@ -148,10 +156,20 @@ class RequestLog:
 
 
 async def _unforeseen(request: Request, error: Exception) -> Response:
-    if isinstance(error, TaclError):  # by `OnlyHere`
-        return await _refused(request, error)
+    if (known := _foreseen(error)) is not None:
+        return await _refused(request, known)
     LOG.exception("a defect", extra={"request_id": request.state.request_id})
     return _problem(request, 500, "Defect", "a defect; the log has it by its request id")
+
+
+def _foreseen(error: BaseException | None) -> TaclError | None:
+    """A refusal (of `OnlyHere`, or while a body was read), and what a full disk is to who asks."""
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return StorageUnavailable(
+            f"the server has no room for what was sent: {error.strerror}. Send it again once "
+            "whoever runs the server has freed some"
+        )
+    return error if isinstance(error, TaclError) else None
 
 
 def _problem(request: Request, status: int, error: str, message: str) -> JSONResponse:
@@ -176,8 +194,8 @@ async def _misread(request: Request, error: RequestValidationError) -> JSONRespo
 
 
 async def _unrouted(request: Request, error: HTTPException) -> JSONResponse:
-    if isinstance(error.__cause__, TaclError):  # raised while a body was being read
-        return await _refused(request, error.__cause__)
+    if (known := _foreseen(error.__cause__)) is not None:
+        return await _refused(request, known)
     kind = "BadConfig" if error.status_code == 400 else "NoRoute"
     answer = _problem(request, error.status_code, kind, str(error.detail))
     answer.headers.update(error.headers or {})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,21 @@ def test_prompts_for_the_names_of_classes(
     client.submit("third", place, **NAMED, templates=prompts, again=True)
     for task in ("news", "trec", "third"):
         assert submission(service, task).templates == tuple(prompts)
+
+
+@pytest.mark.parametrize(
+    "step", ["starlette.datastructures.UploadFile.write", "shutil.copyfileobj"]
+)
+def test_a_full_disk_is_no_fault_of_the_data(
+    ann: Person, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(step, full)
+    refused = ann.submit("news", UNUSUAL, **NAMED)
+    assert (refused.status_code, refused.json()["error"]) == (503, "StorageUnavailable")
+    assert "No space left on device" in refused.json()["message"]
 
 
 def test_what_may_be_said_of_rows_is_the_same_everywhere(ann: Person) -> None:
