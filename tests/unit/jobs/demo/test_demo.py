@@ -228,18 +228,21 @@ def test_quick_is_the_same_story_of_two_tasks(
 def test_an_end_by_a_signal_is_tidy(
     small: list[str], monkeypatch: pytest.MonkeyPatch, number: signal.Signals, code: int
 ) -> None:
-    handlers = [signal.getsignal(one) for one in run.ENDINGS]
-
     def interrupted(*_: object) -> Iterator[Chapter]:
         os.kill(os.getpid(), number)
         yield from ()
 
     monkeypatch.setattr(run, "story", interrupted)
-    result = CliRunner().invoke(main.app, ["demo"])
+    before = {one: signal.signal(one, signal.SIG_DFL) for one in run.ENDINGS}  # none is ignored
+    try:
+        result = CliRunner().invoke(main.app, ["demo"])
+        assert [signal.getsignal(one) for one in run.ENDINGS] == [signal.SIG_DFL] * len(before)
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
     assert result.exit_code == code
     assert small[0] == "up"
     assert not Path(small[1].removeprefix("down ")).exists()
-    assert [signal.getsignal(one) for one in run.ENDINGS] == handlers
 
 
 def test_a_terminal_that_closes_does_not_end_what_was_started_with_nohup(

@@ -441,18 +441,3 @@ def test_pieces_that_run_side_by_side_leave_nothing_to_do(place: Path) -> None:
     for _, piece in [*reversed(trainings), *reversed(entries)]:
         piece()
     assert reproduce(request).made == []
-
-
-def test_a_piece_finds_base_and_data_from_any_directory(
-    tmp_path: Path, place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    request = small_suite.request(place, "anywhere", "addition", ["zero-shot"])
-    base = request.suite.base.replace(f"{place}/", "")
-    suite = replace(request.suite, base=base)
-    here = replace(request, suite=suite, data=Path("data"), out=Path("anywhere"))
-    monkeypatch.chdir(place)
-    _, [(_, piece)] = waves(here)
-    monkeypatch.chdir(tmp_path)  # as of a cluster that was started elsewhere
-    piece()
-    made = {cell.parent.name for cell in place.glob("anywhere/.cells/*/*.json")}
-    assert {"data", "head", "features"} <= made

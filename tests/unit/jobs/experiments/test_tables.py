@@ -21,7 +21,14 @@ from cluster.errors import exit_code
 from jobs.cli.main import app
 from jobs.experiments import runner, suites
 from jobs.experiments.catalogue import TABLES
-from jobs.experiments.runner import TableRequest, _side_by_side, fill, reproduce, require_known
+from jobs.experiments.runner import (
+    TableRequest,
+    _side_by_side,
+    fill,
+    reproduce,
+    require_known,
+    waves,
+)
 from jobs.experiments.table import Column, Entry, Table, grown, spread
 from tacl.compose import grid
 from tacl.errors import BadConfig, DataNotFound, RunFailed, TaclError
@@ -208,3 +215,18 @@ def test_what_a_table_lacks_is_told_of_before_anything_is_trained(
     with pytest.raises(BadConfig, match="no targets"):
         start(replace(request, suite=replace(request.suite, targets=())), lines.append)
     assert {line.partition(" ")[0] for line in lines} == {"data", "apart"}
+
+
+def test_a_piece_finds_base_and_data_from_any_directory(
+    tmp_path: Path, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = small_suite.request(place, "anywhere", "addition", ["zero-shot"])
+    base = request.suite.base.replace(f"{place}/", "")
+    suite = replace(request.suite, base=base)
+    here = replace(request, suite=suite, data=Path("data"), out=Path("anywhere"))
+    monkeypatch.chdir(place)
+    _, [(_, piece)] = waves(here)
+    monkeypatch.chdir(tmp_path)  # as of a cluster that was started elsewhere
+    piece()
+    made = {cell.parent.name for cell in place.glob("anywhere/.cells/*/*.json")}
+    assert {"data", "head", "features"} <= made
