@@ -1,4 +1,6 @@
-"""The tutorial does what it says and prints what it shows: real work, in this process, no Ray."""
+"""The tutorial does what it says and prints what it shows: real work, in this process, no Ray.
+
+`test_blocks` samples it, which reads every command; `test_notebook` goes the same way."""
 
 from __future__ import annotations
 
@@ -9,9 +11,9 @@ import pytest
 from jobs.cli import app
 from tests.support.followed import Plainly, follow, require_shown
 
-pytestmark = pytest.mark.train
 
-
+@pytest.mark.train
+@pytest.mark.nightly
 def test_the_tutorial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     client = Plainly(tmp_path / "home")
     monkeypatch.setattr(app, "client", lambda home: client)
