@@ -27,7 +27,7 @@ R = TypeVar("R")
 
 def default_home() -> Path:
     """$TACL_HOME, or ~/.tacl; an empty one names none."""
-    return Path(os.environ.get("TACL_HOME") or "~/.tacl").expanduser()
+    return Path(os.path.expanduser(os.environ.get("TACL_HOME") or "~/.tacl"))
 
 
 def _whoami() -> str:

@@ -253,6 +253,8 @@ def test_the_default_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     assert Client().home.path == default_home() == tmp_path / "x"
     monkeypatch.setenv("TACL_HOME", "")  # not the folder that it is asked from
     assert default_home() == Path.home() / ".tacl"
+    monkeypatch.setenv("TACL_HOME", "~nobody-there/home")
+    assert default_home() == Path("~nobody-there/home")
     monkeypatch.delenv("TACL_HOME")
     assert default_home() == Path.home() / ".tacl"
 
