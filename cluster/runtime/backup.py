@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Literal
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from pydantic import ValidationError
 
@@ -97,9 +97,15 @@ def backup(home: Home, target: str | Path, count: Count) -> BackedUp:
 
 
 def _lies_in(uri: str, place: str) -> bool:
-    """What a URI of S3 names after `?`, as another server, makes it another place."""
+    """On the same server: of all that a URI of S3 may name after `?`, another one alone makes it
+    another place."""
     (inner, _, options), (outer, _, others) = uri.partition("?"), place.partition("?")
-    return options == others and f"{inner}/".startswith(f"{outer.rstrip('/')}/")
+    is_within = f"{inner}/".startswith(f"{outer.rstrip('/')}/")
+    return is_within and _server(options) == _server(others)
+
+
+def _server(options: str) -> str | None:
+    return dict(parse_qsl(options)).get("endpoint_override")
 
 
 class _Copying:

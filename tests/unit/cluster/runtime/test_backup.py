@@ -275,6 +275,7 @@ def test_a_target_within_a_bucket(target: str, inside: bool) -> None:
     options = "?endpoint_override=one:9000"
     assert backups._lies_in(target + options, f"s3://b/home/{options}") is inside
     assert not backups._lies_in(target, f"s3://b/home{options}")  # of another server
+    assert backups._lies_in(f"{target}?region=eu-central-1", "s3://b/home") is inside
 
 
 def test_a_head_that_is_not_seen_may_be_on_this_machine(
