@@ -33,8 +33,9 @@ Rounds = Annotated[int, number("Rounds; every variant runs once in each.")]
 def _writable(out: Path | None) -> Path | None:
     """Told before anything is measured."""
     if out is not None:
-        place = out if out.exists() else out.absolute().parent
-        if out.is_dir() or not os.access(place, os.W_OK):
+        folder = out.absolute().parent
+        place = out if out.exists() else folder
+        if out.is_dir() or not folder.is_dir() or not os.access(place, os.W_OK):
             raise typer.BadParameter(
                 f"no file can be written at {out}; make its folder, or name another"
             )

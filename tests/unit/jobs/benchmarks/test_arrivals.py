@@ -51,10 +51,14 @@ def test_files_that_cannot_be_written_are_refused_before_anything_is_measured(
     kept, tables = tmp_path / "kept.md", tmp_path / "tables.md"
     for one in (kept, tables.with_suffix(".png")):
         one.touch()
-    monkeypatch.setattr("os.access", lambda place, mode: mode == os.R_OK or Path(place).is_dir())
+    within = tmp_path / "no folder" / "kept.md"
+    within.parent.touch()
+    may_be_written = (tmp_path, within.parent)
+    monkeypatch.setattr("os.access", lambda place, mode: mode == os.R_OK or place in may_be_written)
     for out, said in (
         (kept, "no file can be written at"),
         (tables, "no file can be written at"),
+        (within, "no file can be written at"),
         (tmp_path / "new.png", "the plot is written at"),
     ):
         words = ["bench", "arrivals", "--home", str(tmp_path), "--out", str(out)]
