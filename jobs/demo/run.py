@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.text import Text
 
 from cluster.client.client import Client
+from cluster.runtime import processors
 from cluster.runtime.connection import connect
 from jobs.console import tables as show
 from jobs.console.documents import print_json
@@ -93,7 +94,7 @@ def _cluster(home: Path) -> Iterator[Client]:
     client = Client(home)
     try:
         with saying("starting a cluster on this machine") as say:
-            client.up("embedded", cpus=min(CPUS, len(os.sched_getaffinity(0))), progress=say)
+            client.up("embedded", cpus=min(CPUS, processors.cpus()), progress=say)
             connect(client.home)  # Ray sets its own handlers, which print stack traces
         with _ending_by(_interrupt):
             yield client

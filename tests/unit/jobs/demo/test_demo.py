@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from cluster.client.client import Client
 from cluster.domain.outcomes import Finished, Outcome, Raised
 from cluster.domain.work import Refreshed, RefreshWork
 from cluster.errors import exit_code
+from cluster.runtime import processors
 from jobs.cli import main
 from jobs.demo import run, story, tables
 from jobs.demo.story import ArrivedTask, Chapter, Plan, Subtraction, Users
@@ -261,3 +263,18 @@ def test_a_terminal_that_closes_does_not_end_what_was_started_with_nohup(
         assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+def test_its_cluster_takes_no_more_than_a_container_may_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    client = SimpleNamespace(
+        home=None, up=lambda base, cpus, progress: asked.append(cpus), down=lambda: None
+    )
+    monkeypatch.setattr(run, "Client", lambda home: client)
+    monkeypatch.setattr(run, "connect", lambda home: None)
+    (tmp_path / "cpu.max").write_text("100000 100000\n")
+    monkeypatch.setattr(processors, "QUOTAS", ((tmp_path / "cpu.max",),))
+    with run._cluster(tmp_path):
+        assert asked == [1]
