@@ -294,7 +294,7 @@ def _foreign(data: str) -> DataNotFound:
 def _likely(data: str) -> str:
     """What lies beside it and has nearly its name."""
     path = Path(os.path.expanduser(data))
-    beside = islice(path.parent.iterdir(), BESIDE) if path.parent.is_dir() else ()
+    beside = islice(path.parent.iterdir(), BESIDE) if os.path.isdir(path.parent) else ()
     return meant(path.name, [one.name for one in beside])
 
 

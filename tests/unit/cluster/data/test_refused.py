@@ -239,6 +239,7 @@ def test_what_is_no_class_is_quoted_in_short(tmp_path: Path, blobs: Blobs) -> No
     assert len(str(refused.value)) < 2000
 
 
-def test_a_text_too_long_for_a_name_is_no_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize("end", ["", "one and/or the other,b\n"])
+def test_a_text_too_long_for_a_name_is_no_file(tmp_path: Path, end: str) -> None:
     with pytest.raises(DataNotFound, match="no data at text,label"):
-        ingest("text,label\n" + "a sentence,b\n" * 50, Blobs(tmp_path), "text")
+        ingest("text,label\n" + "a sentence,b\n" * 50 + end, Blobs(tmp_path), "text")
