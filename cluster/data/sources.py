@@ -89,7 +89,10 @@ class _OfWholeTables(csv_files.CsvConfig):
 
     @property
     def pd_read_csv_kwargs(self) -> dict[str, Any]:
-        return super().pd_read_csv_kwargs | {"low_memory": False}  # which tells types by parts too
+        usual = super().pd_read_csv_kwargs
+        if self.engine not in (None, "c") or len(self.sep or "") != 1 or self.skipfooter:
+            return usual  # pandas reads it in another way, which knows no such option
+        return usual | {"low_memory": False}  # which tells types by parts too
 
 
 json_lines.paj = SimpleNamespace(read_json=_in_one_block, ReadOptions=arrow_json.ReadOptions)

@@ -126,6 +126,16 @@ def test_a_table_of_a_hub_is_read_as_one_of_this_machine(
     assert ingest(f"{hub}:many.v2", blobs, "text").classes == ("0", "1", "NA")
 
 
+def test_a_table_of_a_hub_may_have_a_separator_of_several_letters(
+    hub: str, tmp_path: Path, blobs: Blobs
+) -> None:
+    card = [{"config_name": "many.v2", "data_files": "many/*", "sep": "::"}]
+    (tmp_path / "hub/README.md").write_text(f"---\nconfigs: {json.dumps(card)}\n---\n")
+    lines = ["text::label", *(f"text {number}::{'ab'[number % 2]}" for number in range(40))]
+    (tmp_path / "hub/many/train.csv").write_text("\n".join(lines))
+    assert ingest(f"{hub}:many.v2", blobs, "text").classes == ("a", "b")
+
+
 def test_the_hub_is_asked_for_the_id_without_its_configuration(
     hub: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
