@@ -2,7 +2,7 @@
 
 The footer of a Parquet file says its bytes as they are encoded: a dictionary of one long text and a
 million references to it are a few hundred bytes. So rows are read in small parts in which they stay
-references, and counted.
+references, and counted. Of a packed file the bytes are, and none is kept.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from datasets.utils.extract import Extractor
 
 from cluster.data.budget import VALUE_BYTES, decoded_bytes
+from cluster.data.written import PACKED
 from tacl.errors import BadSample, TooLarge
 
 ROWS = 4096  # read at once; fewer where rows of pictures cannot stay references
@@ -30,6 +31,16 @@ def require_bearable(path: Path) -> None:
         raise BadSample(f"{path.name} is a {packed} file; unpack it, and give what is in it")
     if suffix == ".parquet":
         _require_parquet(path)
+    elif suffix in PACKED:
+        _require_packed(path)
+
+
+def _require_packed(path: Path) -> None:
+    most, found = decoded_bytes(path.stat().st_size), 0
+    with PACKED[path.suffix.lower()](path, "rb") as file:
+        while block := file.read(1 << 20):
+            found += len(block)
+            _require(path, found, most)
 
 
 def _require_parquet(path: Path) -> None:

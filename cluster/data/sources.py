@@ -160,6 +160,8 @@ def _written(data: str, path: Path, cache: Path, named: Collection[str]) -> Writ
     files = _tables(data, path, cache) if path.is_dir() else [path]
     if not files or not all(map(is_table, files)):
         return None
+    for file in files:
+        _told(data, partial(require_bearable, file))
     found = {
         str(file.relative_to(path)): _told(data, partial(written, file, named)) for file in files
     }
@@ -223,8 +225,9 @@ def _load(data: str, path: Path | None, cache: Path, how: Written | None) -> Spl
         _ask_hub(name)
         return _converted(data, lambda: load_dataset(name, configuration or None))
     given: dict[str, Any] = {"cache_dir": str(cache)} | (how.options() if how else {})
-    for file in path.rglob("*.parquet") if path.is_dir() else [path]:
-        _told(data, partial(require_bearable, file))
+    if how is None:  # else all of its files were looked at
+        for file in path.rglob("*.parquet") if path.is_dir() else [path]:
+            _told(data, partial(require_bearable, file))
     if path.is_dir():
         _require_no_pattern(data, path)
         return _converted(data, lambda: load_dataset(str(path), **given))

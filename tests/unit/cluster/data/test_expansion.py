@@ -63,6 +63,19 @@ def test_a_packed_file_is_not_unpacked(tmp_path: Path, name: str) -> None:
         ingest(bomb, Blobs(tmp_path / "blobs"), "text")
 
 
+@pytest.mark.parametrize("name", ["rows.csv.gz", "folder/train.csv.gz"])
+def test_a_packed_table_is_refused_before_it_fills_the_memory(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    with gzip.open(tmp_path / name, "wb", 1) as bomb:
+        bomb.write(b"text,label\n")
+        for _ in range(30):
+            bomb.write((b"x" * 1000 + b",1\n") * 10_000)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(TooLarge, match="csv.gz becomes more than"):
+        ingest(tmp_path / name.split("/")[0], Blobs(tmp_path / "blobs"), "text")
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100 << 10  # KiB
+
+
 def test_what_compresses_as_data_do_is_read(tmp_path: Path) -> None:
     texts = [f"a sentence about the number {n}, said again and again" for n in range(5000)]
     rows = pa.table({"text": texts, "label": [n % 2 for n in range(5000)]})
