@@ -110,7 +110,8 @@ class AtTheta0:
         self._folder = home.path / "cache" / "heads"
 
     def rows(self, task: str, part: BlobRef, most: int) -> LabelledFeatures:
-        """At most so many of a part of a task's rows, at most FROZEN_ROWS; of each class some."""
+        """At most so many of a part of a task's rows, at most FROZEN_ROWS: one of each class before
+        two of any."""
         raws, labels = labelled_rows(self._materials.blobs, part)
         stored = sample_rows(range(len(raws)), FROZEN_ROWS, 0, labels)
         file = self.file("plain of each class", task, part)
