@@ -30,6 +30,7 @@ from jobs.console.progress import counting
 from tacl.embedded import model as embedded
 from tacl.embedded.catalogue import captioned, classes, generate, tasks
 from tacl.embedded.words import Words
+from tacl.errors import BadConfig
 from tacl.training.config import schedule
 
 SHARD = 1024  # pictures that one process renders at a time
@@ -162,9 +163,12 @@ def zero_shot(weights: Path, config: PretrainConfig) -> dict[str, float]:
 def pretrain(config: PretrainConfig, out: Path) -> dict[str, Any]:
     """Draw, train and write the encoder into the folder `out`; its training record.
 
-    The same configuration gives the same weights on the same machine and library versions.
+    The same configuration gives the same weights on the same machine and library versions. Raises
+    BadConfig, before half an hour's work for it, where nothing may be written into `out`.
     """
-    out.mkdir(parents=True, exist_ok=True)  # before half an hour's work for it
+    out.mkdir(parents=True, exist_ok=True)
+    if not os.access(out, os.W_OK):
+        raise BadConfig(f"{out} is a folder that you may not write into; name another")
     start, start_cpu = time.perf_counter(), time.process_time()
     torch.set_num_threads(config.threads)
     torch.manual_seed(config.seed)

@@ -11,6 +11,7 @@ import torch
 
 from jobs.pretrain import PretrainConfig, batches, pretrain
 from tacl.embedded import model
+from tacl.errors import BadConfig
 
 TINY = PretrainConfig(steps=24, rows=96, batch=32, threads=1, held_out=20)
 
@@ -48,3 +49,12 @@ def test_batches_pass_over_all_rows_before_any_comes_again():
     rows = torch.cat(list(batches(96, TINY)))
     assert sorted(rows[:96].tolist()) == list(range(96))
     assert rows.tolist() == torch.cat(list(batches(96, TINY))).tolist()
+
+
+def test_a_folder_that_may_not_be_written_is_refused_before_anything_is_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.access", lambda *_: False)
+    monkeypatch.setattr("jobs.pretrain.render", lambda *_: pytest.fail("pictures are drawn"))
+    with pytest.raises(BadConfig, match="may not write into; name another"):
+        pretrain(TINY, tmp_path)
