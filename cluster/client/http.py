@@ -163,12 +163,18 @@ class Server:
 
     def predict(self, user: str, inputs: Sequence[bytes | str], task: str | None) -> Table:
         """As `cluster.data.answers.answer_table`; as many inputs as fit into a request."""
+        import pyarrow as pa
+
         from cluster.data.answers import ARROW
         from cluster.data.asking import as_stream, read
 
         params = {"user": user} | ({"task": task} if task else {})
         content = {"params": params, "content": as_stream(inputs)}
-        return read(self._asked("POST", "predict/arrow", {"content-type": ARROW}, content).content)
+        answer = self._asked("POST", "predict/arrow", {"content-type": ARROW}, content)
+        try:
+            return read(answer.content)
+        except (pa.ArrowException, OSError) as error:
+            raise self._foreign(answer) from error
 
     def call(
         self,
@@ -184,10 +190,13 @@ class Server:
         try:
             return _reader(form).validate_json(answer.content)
         except ValidationError as error:
-            raise ClusterNotRunning(
-                f"{self._url} gave an answer {answer.status_code} that is not of TACL, or of "
-                "another version of it; see which server has this address"
-            ) from error
+            raise self._foreign(answer) from error
+
+    def _foreign(self, answer: httpx2.Response) -> ClusterNotRunning:
+        return ClusterNotRunning(
+            f"{self._url} gave an answer {answer.status_code} that is not of TACL, or of "
+            "another version of it; see which server has this address"
+        )
 
     def _asked(
         self, verb: str, path: str, headers: dict[str, str], content: dict[str, Any]

@@ -253,6 +253,8 @@ def test_whoever_else_answers_is_no_server_of_tacl(answer: str) -> None:
         asker.status()
     with pytest.raises(ClusterNotRunning, match="see which server has this address"):
         asker.query("ann", ["what?"])
+    with pytest.raises(ClusterNotRunning, match="see which server has this address"):
+        Server("http://test", http=TestClient(page)).predict("ann", ["what?"], None)
 
 
 def test_nobody_there(monkeypatch: pytest.MonkeyPatch) -> None:
