@@ -91,7 +91,6 @@ def has_room(
 def _in_one_piece(state: State, needs: Needs, given: Sequence[Needs] = ()) -> bool:
     """Whether what is left can be more than parts of different GPUs, each too small: of workers
     with more than half of one, each has its own, which only what fits beside it shares."""
-
     if not needs.gpus:
         return True
 
@@ -156,7 +155,8 @@ def _leaves(state: State, late: PlannedRun, needs: Needs) -> bool:
     """Whether there are the CPUs for both, also on the nodes that have the GPUs: the late one lacks
     GPUs, which may take hours. Nothing is taken from it on nodes where it can never be."""
     room, kept = free(state), late.needs
-    if needs.gpus or not kept.gpus or kept.workers * kept.gpus <= room.gpus:
+    has_gpus = kept.workers * kept.gpus <= room.gpus and _in_one_piece(state, kept)
+    if needs.gpus or not kept.gpus or has_gpus:
         return False
     by_node = zip(state.free, state.nodes, strict=False)
     others = [one for one, node in by_node if not _workers_on(node, kept)]

@@ -61,6 +61,16 @@ def test_what_waits_for_a_gpu_keeps_no_cpus_from_what_needs_none() -> None:
     assert "train b" in world.running
 
 
+def test_what_waits_for_a_gpu_in_one_piece_keeps_no_cpus_from_what_needs_none() -> None:
+    world = World(Node(8, 2))
+    for name in "abc":
+        world.submit(name, Options(gpus_per_worker=0.625))
+    for number in range(PATIENCE + 3):
+        world.request(f"evaluate {number}", "evaluate")
+        assert f"evaluate {number}" in world.running
+        world.happens(Ended(f"evaluate {number}"))
+
+
 def test_cpus_are_kept_on_the_nodes_whose_gpus_are_waited_for() -> None:
     nodes = (Node(8, 1), Node(8, 1))
     world = World(*nodes)
