@@ -7,6 +7,7 @@ never answered from a cache. No code that comes with a data set is run.
 
 from __future__ import annotations
 
+import errno
 import glob
 import os
 import re
@@ -41,6 +42,7 @@ from tacl.errors import (
     BadSample,
     DataNotFound,
     EmptySplit,
+    StorageUnavailable,
     TaclError,
     TooLarge,
 )
@@ -278,6 +280,10 @@ def _unreadable(data: str, error: Exception) -> TaclError:
     text = " ".join(str(cause).split())
     if isinstance(cause, MemoryError):
         return TooLarge(f"{data} becomes more than there is memory for ({text}); give less at once")
+    if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT):
+        return StorageUnavailable(
+            f"there is no room to read {data} ({text}); free some, then repeat what you asked"
+        )
     if re.search("corresponds to no data|BatchSize must be greater|No columns to parse", text):
         return EmptySplit(f"{data} has no rows, or one of its splits has none; each needs some")
     if found := CONFIGURATIONS.search(text):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import time
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from datasets import ClassLabel, Dataset, Features, Value
+from datasets.arrow_writer import ArrowWriter
 from PIL import Image
 
 from cluster.data.ingest import Ingested, ingest, ingest_shots
@@ -24,6 +26,7 @@ from tacl.errors import (
     EmptySplit,
     LabelOutOfRange,
     ModalityMismatch,
+    StorageUnavailable,
     TooFewClasses,
 )
 from tests.support.data_files import csv, image_folder, stored
@@ -243,3 +246,18 @@ def test_what_is_no_class_is_quoted_in_short(tmp_path: Path, blobs: Blobs) -> No
 def test_a_text_too_long_for_a_name_is_no_file(tmp_path: Path, end: str) -> None:
     with pytest.raises(DataNotFound, match="no data at text,label"):
         ingest("text,label\n" + "a sentence,b\n" * 50 + end, Blobs(tmp_path), "text")
+
+
+def test_a_full_disk_is_no_fault_of_the_data(
+    tmp_path: Path, blobs: Blobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Data are converted in a temporary folder."""
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(ArrowWriter, "write_table", full)
+    data = tmp_path / "d.csv"
+    data.write_text("text,label\n" + "a,b\nc,d\n" * 20)
+    with pytest.raises(StorageUnavailable, match="no room to read .*No space left on device"):
+        ingest(data, blobs, "text")
