@@ -69,6 +69,7 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
     code: {"model": Problem, "description": text} for code, text in STATUSES.items()
 }
 RETRY = (ClusterNotRunning, Overloaded, TooMany)
+FREED = "60"  # seconds after which somebody may have freed a full disk
 SAID = 4000  # characters of an error, which may quote what was sent
 
 
@@ -156,20 +157,26 @@ class RequestLog:
 
 
 async def _unforeseen(request: Request, error: Exception) -> Response:
-    if (known := _foreseen(error)) is not None:
-        return await _refused(request, known)
+    if (known := await _foreseen(request, error)) is not None:
+        return known
     LOG.exception("a defect", extra={"request_id": request.state.request_id})
     return _problem(request, 500, "Defect", "a defect; the log has it by its request id")
 
 
-def _foreseen(error: BaseException | None) -> TaclError | None:
-    """A refusal (of `OnlyHere`, or while a body was read), and what a full disk is to who asks."""
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return StorageUnavailable(
-            f"the server has no room for what was sent: {error.strerror}. Send it again once "
-            "whoever runs the server has freed some"
-        )
-    return error if isinstance(error, TaclError) else None
+async def _foreseen(request: Request, error: BaseException | None) -> JSONResponse | None:
+    """The answer to a refusal (of `OnlyHere`, or while a body was read), and to a full disk: what
+    was sent is to be sent again later, not at once."""
+    if isinstance(error, TaclError):
+        return await _refused(request, error)
+    if not (isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)):
+        return None
+    full = StorageUnavailable(
+        f"the server has no room for what was sent: {error.strerror}. Send it again once "
+        "whoever runs the server has freed some"
+    )
+    answer = await _refused(request, full)
+    answer.headers["retry-after"] = FREED
+    return answer
 
 
 def _problem(request: Request, status: int, error: str, message: str) -> JSONResponse:
@@ -194,8 +201,8 @@ async def _misread(request: Request, error: RequestValidationError) -> JSONRespo
 
 
 async def _unrouted(request: Request, error: HTTPException) -> JSONResponse:
-    if (known := _foreseen(error.__cause__)) is not None:
-        return await _refused(request, known)
+    if (known := await _foreseen(request, error.__cause__)) is not None:
+        return known
     kind = "BadConfig" if error.status_code == 400 else "NoRoute"
     answer = _problem(request, error.status_code, kind, str(error.detail))
     answer.headers.update(error.headers or {})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -30,6 +32,7 @@ from tacl.errors import (
     NoComposition,
     NotAllowed,
     NotAuthenticated,
+    StorageUnavailable,
     UnknownTask,
     UnknownUser,
 )
@@ -230,6 +233,23 @@ def test_what_was_not_answered_is_asked_again_and_done_once(
         losing.faults = [(500, False)]
         with pytest.raises(ClusterNotRunning, match="an answer 500 that is not of TACL"):
             ann.status()
+
+
+def test_a_file_is_not_sent_again_at_once_to_a_full_disk(
+    ann: Client, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each time would count among the bytes that a user may send within an hour."""
+    sent = list[object]()
+
+    def full(file: object, *_: object) -> None:
+        sent.append(file)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(http_client, "PATIENCE", 1.0)
+    monkeypatch.setattr(shutil, "copyfileobj", full)
+    with pytest.raises(StorageUnavailable, match="no room"):
+        ann.submit("news", data)
+    assert len(sent) == 1
 
 
 def test_what_is_not_there_on_another_server_is_not_asked_again(
