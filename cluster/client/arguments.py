@@ -6,6 +6,7 @@ import os
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from shlex import quote
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -89,9 +90,8 @@ def raw_input(one: str | bytes | Path, modality: Modality) -> str | bytes:
 
     if modality == "text":
         if isinstance(one, str) and _is_file(one):
-            raise BadSample(
-                f'{one} is a file, and the base of this home reads texts: ask "$(cat {one})"'
-            )
+            text = f'"$(cat {quote(one)})"'
+            raise BadSample(f"{one} is a file, and the base of this home reads texts: ask {text}")
         return checked_text(one, "the question")
     if isinstance(one, bytes):
         return checked_image(one, "the picture")

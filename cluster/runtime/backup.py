@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from shlex import quote
 from typing import Literal
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -217,7 +218,8 @@ def _opened(source: str | Path) -> tuple[Storage, Manifest]:
     place = Storage(uri) if is_there else None
     manifest = place and _manifest(place)
     if place is None or manifest is None:
-        raise DataNotFound(f"there is no backup at {source}; make one: tacl backup {source}")
+        command = f"tacl backup {quote(str(source))}"
+        raise DataNotFound(f"there is no backup at {source}; make one: {command}")
     return place, manifest
 
 

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Client, Connection
 from pathlib import Path
+from shlex import quote
 from threading import Thread
 from typing import Any, cast
 
@@ -103,7 +104,7 @@ def running(home: Home) -> Running:
     if found is None:
         home.founded()
         raise ClusterNotRunning(
-            f"no cluster serves {home.path}; start it: tacl up --home {home.path}"
+            f"no cluster serves {home.path}; start it: tacl up --home {quote(str(home.path))}"
         )
     if found.lost is not None:
         raise ClusterNotRunning(

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, TypeVar
 
 from pydantic import ValidationError
@@ -172,8 +173,8 @@ class Home:
         if settings is None:
             chosen = "" if (self.path / ANSWERS).exists() else " --base SPEC"
             raise ClusterNotRunning(
-                f"{self.path} is no home of TACL yet; make it one: tacl up --home {self.path}"
-                f"{chosen}, or name another with --home"
+                f"{self.path} is no home of TACL yet; make it one: tacl up "
+                f"--home {quote(str(self.path))}{chosen}, or name another with --home"
             )
         return settings
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from shlex import quote
 from types import FrameType
 from typing import Any
 
@@ -73,7 +74,8 @@ def _close(console: Console, seconds: float, keep: Path | None) -> None:
     minutes = f"{int(seconds) // 60} min {int(seconds) % 60} s"
     console.print(Text(f"\ndone in {minutes}; nothing is left running"))
     if keep is not None:
-        console.print(Text(f"the home is kept: tacl up --home {keep}; tacl status --home {keep}"))
+        home = quote(str(keep))
+        console.print(Text(f"the home is kept: tacl up --home {home}; tacl status --home {home}"))
 
 
 @contextmanager

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 from jobs import console
@@ -33,8 +33,9 @@ def backup(
 
 
 def _backed_up(found: BackedUp) -> str:
+    at = console.tables.when(found.at)
     return (
-        f"{found.tasks} tasks and {found.files} files of {_when(found.at)} are at {found.target}: "
+        f"{found.tasks} tasks and {found.files} files of {at} are at {found.target}: "
         f"{found.copied} files ({found.bytes / 2**20:.1f} MiB) copied, {found.deleted} no "
         "longer needed and deleted"
     )
@@ -61,11 +62,8 @@ def restore(
 
 
 def _restored(found: Restored) -> str:
+    at = console.tables.when(found.at)
     return (
         f"{found.tasks} tasks and {found.files} files ({found.bytes / 2**20:.1f} MiB) of "
-        f"{_when(found.at)} are in {found.home}; start it: tacl up --home {found.home}"
+        f"{at} are in {found.home}; start it: tacl up --home {quote(found.home)}"
     )
-
-
-def _when(at: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -52,7 +53,8 @@ def init(
     from cluster.domain.operations import WrittenConfig
 
     path = asked.init(base, generic or None, cpus)
-    return WrittenConfig(file=path), lambda _: f"wrote {path}; start the cluster: tacl up"
+    command = f"tacl up --home {quote(str(asked.home.path))}"
+    return WrittenConfig(file=path), lambda _: f"wrote {path}; start the cluster: {command}"
 
 
 def _answer(question: str, check: Callable[[str], str], default: str | None = None) -> str:

@@ -17,6 +17,9 @@ def test_the_name_of_a_file_is_no_text(tmp_path: Path, monkeypatch: pytest.Monke
         (tmp_path / name).write_text("Stocks fell.")
     with pytest.raises(BadSample, match=r'mail\.txt is a file.*ask "\$\(cat mail\.txt\)"'):
         raw_input("mail.txt", "text")
+    (tmp_path / "a mail.txt").write_text("Stocks fell.")
+    with pytest.raises(BadSample, match=r"""ask "\$\(cat 'a mail\.txt'\)\""""):
+        raw_input("a mail.txt", "text")
     no_names = "株価は月曜日に下落した." * 20 + "終わり", "a\nb.txt", "long " * 100 + "mail.txt"
     for text in ("mail", "other.txt", "Stocks fell on Monday.", *no_names):
         assert raw_input(text, "text") == text

@@ -33,6 +33,12 @@ def test_init_asks_what_up_needs(tmp_path: Path) -> None:
     assert "needs a generic data set" in refused.stderr
 
 
+def test_what_init_says_starts_that_home(tmp_path: Path) -> None:
+    home, answers = str(tmp_path / "a home"), ("--base", "embedded", "--cpus", "1")
+    told = ok(CliRunner().invoke(main.app, ["init", "--home", home, *answers]))
+    assert told.endswith(f"start the cluster: tacl up --home '{home}'\n")
+
+
 def test_init_asks_again_where_nothing_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And writes where things are, so that `up` finds them from any folder."""
     (tmp_path / "encoder").mkdir()

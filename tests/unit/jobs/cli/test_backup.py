@@ -16,7 +16,7 @@ from tests.support.fakes import Scene
 def test_there_and_back(tmp_path: Path) -> None:
     scene = Scene(tmp_path / "home").trained("digits")
     run = CliRunner().invoke
-    home, kept, new = (str(tmp_path / name) for name in ("home", "kept", "new"))
+    home, kept, new = (str(tmp_path / name) for name in ("home", "kept", "a new one"))
     done = run(main.app, ["backup", kept, "--home", home])
     assert done.exit_code == 0, done.output
     assert "1 tasks and" in done.stdout
@@ -25,7 +25,9 @@ def test_there_and_back(tmp_path: Path) -> None:
     )
     done = run(main.app, ["restore", kept, new])
     assert done.exit_code == 0, done.output
-    assert f"tacl up --home {new}" in done.stdout
+    assert f"tacl up --home '{new}'\n" in done.stdout
     assert run(main.app, ["restore", kept, home]).exit_code == exit_code(HomeInUse(""))
-    assert run(main.app, ["restore", new, f"{new}2"]).exit_code == exit_code(DataNotFound(""))
+    refused = run(main.app, ["restore", new, f"{new}2"])
+    assert refused.exit_code == exit_code(DataNotFound(""))
+    assert f"make one: tacl backup '{new}'\n" in refused.stderr
     scene.coordinator.close()
