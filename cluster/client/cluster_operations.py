@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import secrets
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -25,15 +24,17 @@ if TYPE_CHECKING:
 class ClusterOperations(Session):
     def init(self, base: str, generic: str | None = None, cpus: int | None = None) -> str:
         """Write what `up` uses where it is not told otherwise; the path of the file. Raises
-        BadConfig where the home is there already, or where `generic` is needed."""
+        BadConfig where the home is there already, or where `generic` is needed, and DataNotFound.
+        """
         from cluster.runtime import config
+        from cluster.runtime.launch import absolute
         from cluster.storage.home import Founding, require_founder
 
         self._require_here("init")
-        if generic is not None and Path(os.path.expanduser(generic)).exists():  # else of a hub
-            generic = str(Path(os.path.expanduser(generic)).resolve())
-        require_founder(self.home, Founding(base, generic))
-        return config.write(self.home, config.Config(base=base, generic=generic, cpus=cpus))
+        told = absolute(Founding(base, generic))
+        require_founder(self.home, told)
+        answers = config.Config(base=told.base, generic=told.generic, cpus=cpus)
+        return config.write(self.home, answers)
 
     def up(
         self,

@@ -10,7 +10,7 @@ import pytest
 from cluster.client.client import Client
 from cluster.runtime import config
 from cluster.storage.home import ANSWERS, Home
-from tacl.errors import BadConfig, ClusterNotRunning
+from tacl.errors import BadConfig, ClusterNotRunning, DataNotFound
 from tests.support.fakes import new_home
 
 
@@ -23,11 +23,11 @@ def test_what_was_told_is_read_again(tmp_path: Path) -> None:
 
 
 def test_what_was_told_need_not_be_said_again_to_found_the_home(tmp_path: Path) -> None:
-    home = Home(tmp_path / "home")
-    with pytest.raises(ClusterNotRunning, match=f"tacl up --home {home.path} --base SPEC, or"):
+    home = Home(tmp_path / "a home")
+    with pytest.raises(ClusterNotRunning, match=f"tacl up --home '{home.path}' --base SPEC, or"):
         home.founded()
     config.write(home, config.Config(base="embedded"))
-    with pytest.raises(ClusterNotRunning, match=f"tacl up --home {home.path}, or"):
+    with pytest.raises(ClusterNotRunning, match=f"tacl up --home '{home.path}', or"):
         home.founded()
 
 
@@ -42,6 +42,18 @@ def test_a_home_that_is_there_is_not_told_anew(tmp_path: Path) -> None:
     home = new_home(tmp_path / "home")
     with pytest.raises(BadConfig, match="is a home already"):
         config.write(home, config.Config(base="fake:encoder"))
+
+
+def test_what_init_is_told_is_the_same_from_everywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "encoder").mkdir()
+    monkeypatch.chdir(tmp_path)
+    client = Client(tmp_path / "home")
+    client.init("hf:encoder", "some/texts")
+    assert config.read(client.home).base == f"hf:{tmp_path}/encoder"
+    with pytest.raises(DataNotFound, match=r"text\.csv"):
+        client.init("hf:encoder", "text.csv")
 
 
 def test_up_takes_what_was_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
