@@ -61,7 +61,8 @@ def duration(seconds: float) -> str:
 
 
 def stderr() -> Console:
-    return Console(stderr=True, highlight=False, soft_wrap=True)
+    """Shows text as it is, as `tables.console`: names of files are what people wrote."""
+    return Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
 
 
 class Counter:
@@ -101,7 +102,7 @@ def saying(what: str) -> Iterator[Callable[[str], None]]:
     """Give it lines: what is done now."""
     console = stderr()
     if not console.is_terminal:
-        yield lambda line: console.print(f"{what}: {line}", markup=False)
+        yield lambda line: console.print(f"{what}: {line}")
         return
     with console.status(Text(what)) as spinner:
         yield lambda line: spinner.update(Text(f"{what}: {line[-100:]}"))
@@ -167,11 +168,11 @@ def lines(console: Console) -> Watch:
             mark = (one.state, one.phase, 10 * (one.step or 0) // one.steps if one.steps else 0)
             _, before = seen.get(run_id, ("", None if one.is_owed else mark))
             if before != mark:
-                console.print(f"{one.label}: {described(one)}", markup=False, soft_wrap=True)
+                console.print(f"{one.label}: {described(one)}", soft_wrap=True)
             seen[run_id] = (one.label, mark)
         for run_id in seen.keys() - now.keys():  # done work is listed no more, tasks always are
             ended = "gone" if run_id in tasks else "done"
-            console.print(f"{seen.pop(run_id)[0]}: {ended}", markup=False, soft_wrap=True)
+            console.print(f"{seen.pop(run_id)[0]}: {ended}", soft_wrap=True)
 
     return watch
 

@@ -147,8 +147,8 @@ def test_an_evaluation_counts_rows(tmp_path) -> None:
 
 def test_what_is_said_in_a_file_begins_with_what_is_done(capsys) -> None:
     with saying("evaluating") as say:
-        say("running, row 297 of 397")
-    assert capsys.readouterr().err == "evaluating: running, row 297 of 397\n"
+        say("running :fire: row 297 of 397")
+    assert capsys.readouterr().err == "evaluating: running :fire: row 297 of 397\n"
 
 
 def test_who_follows_a_task_sees_it_and_how_many_go_first(tmp_path) -> None:
@@ -208,11 +208,12 @@ def test_what_no_node_can_hold_goes_before_nobody(tmp_path) -> None:
 def test_rows_that_are_counted_have_a_time_left(monkeypatch, capsys) -> None:
     now = 100.0
     monkeypatch.setattr("jobs.console.progress.time.monotonic", lambda: now)
-    with counting("checking rows") as count:
+    with counting("checking data[old]:fire:.csv") as count:  # no markup, and no picture
         count(100, 500)
         now = 110.0
         count(200, 500)
-    assert capsys.readouterr().err == "checking rows: 200 of 500, 30 s left\n"
+    told = capsys.readouterr().err
+    assert told == "checking data[old]:fire:.csv: 200 of 500, 30 s left\n"
 
 
 def test_a_file_gets_a_line_of_a_run_when_its_state_changes_and_then_now_and_again(
