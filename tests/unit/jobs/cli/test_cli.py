@@ -217,7 +217,9 @@ def test_terms_that_look_like_options(tacl: Tacl) -> None:
     ]
 
 
-def test_interference_is_printed_and_drawn(tacl: Tacl, tmp_path: Path) -> None:
+def test_interference_is_printed_and_drawn(
+    tacl: Tacl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("faces", "digits"):
         ok(tacl("submit", name, "--data", "data.csv", "--again", "--refresh", "never"))
     ok(tacl("wait"))
@@ -230,6 +232,10 @@ def test_interference_is_printed_and_drawn(tacl: Tacl, tmp_path: Path) -> None:
     ]
     assert (tmp_path / "out/matrix.png").read_bytes().startswith(b"\x89PNG")
     assert "heat map: out/matrix.png" in table
+    monkeypatch.setenv("HOME", str(tmp_path / "out"))
+    drawn = as_json(tacl("interference", "--picture=~/again.png", "--json"))["picture"]
+    assert drawn == str(tmp_path / "out/again.png")
+    assert Path(drawn).exists()
     assert as_json(tacl("interference", "--json"))["picture"] is None  # drawn where that is asked
     told = ok(tacl("interference", "faces"))
     assert "effect of the vector of faces on 2 shards" in told
