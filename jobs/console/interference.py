@@ -9,7 +9,7 @@ from rich.text import Text
 
 from cluster.domain import reports
 from jobs.console.columns import fitting, table
-from jobs.console.tables import number
+from jobs.console.tables import counted, number
 
 NOTHING = Text("nothing is measured: not yet, or samples are not shared")
 
@@ -43,12 +43,12 @@ def interference(found: PlottedInterference) -> RenderableType:
 
 def task_interference(found: reports.TaskInterference) -> RenderableType:
     """What the vector of a task does to others, and theirs to it."""
-    does, bears = found.measured
+    does, bears = found.measured  # the generic shard is one, and no task
     lines = [
-        Text(f"effect of the vector of {found.task} on {_counted(does, 'shard')}", style="italic"),
+        Text(f"effect of the vector of {found.task} on {counted(does, 'shard')}", style="italic"),
         _pairs(found.does, found) if does else NOTHING,
         Text(
-            f"\neffect on {found.task} of the vectors of {_counted(bears, 'other task')}",
+            f"\neffect on {found.task} of the vectors of {counted(bears, 'other task')}",
             style="italic",
         ),
         _pairs(found.bears, found) if bears else NOTHING,
@@ -57,11 +57,6 @@ def task_interference(found: reports.TaskInterference) -> RenderableType:
         said = f"warning: logits of {found.high:g} and more; remove it: tacl refresh NAME"
         lines.append(Text(f"\n{said}", style="yellow"))
     return Group(*lines)
-
-
-def _counted(count: int, what: str) -> str:
-    """The generic shard is one, and no task."""
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def _pairs(

@@ -60,5 +60,5 @@ def shown(found: tables.Overview, tasks: int = 0, users: str = "") -> Renderable
     models = [f"{one.user}: {' '.join(one.terms)}" for one in found.users]
     lines = ["models", *models, *([f"and {users}"] if users else []), ""] if models else []
     if tasks:
-        lines = [f"and {tasks} more task{'s' if tasks > 1 else ''}: tacl status", "", *lines]
+        lines = [f"and {tables.counted(tasks, 'more task')}: tacl status", "", *lines]
     return Group(tables.status(found), Text("\n".join(["", *lines, "Ctrl-C ends this view"])))

@@ -54,6 +54,10 @@ def number(value: float | None, digits: int = 3) -> str:
     return "" if value is None else f"{value:.{digits}f}"
 
 
+def counted(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
 def state(value: str) -> Text:
     return Text(value, style=COLOURS.get(value, ""))
 
@@ -94,8 +98,7 @@ def resources(room: states.Resources) -> str:
     shown = [f"{room.free_cpus} of {room.cpus} CPUs free"]
     if room.gpus:
         shown.append(f"{room.free_gpus:g} of {room.gpus} GPUs free")
-    count = len(room.nodes)
-    return f"{', '.join(shown)} on {count} node{'s' if count != 1 else ''}"
+    return f"{', '.join(shown)} on {counted(len(room.nodes), 'node')}"
 
 
 def idle_gpus(room: states.Resources, asked: float) -> str:

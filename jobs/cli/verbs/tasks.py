@@ -226,7 +226,8 @@ def retry(asked: cli.Client, name: names.TaskName) -> cli.Told:
     Not its evaluations and compositions: ask for these anew.
     """
     found = asked.retry(name)
-    said = f"{_runs(found.retried)} queued again" if found.retried else "nothing had failed"
+    runs = console.tables.counted(len(found.retried), "run")
+    said = f"{runs} queued again" if found.retried else "nothing had failed"
     return found, lambda _: f"{name}: {said}"
 
 
@@ -249,13 +250,10 @@ def cancel(
     unless you --keep it.
     """
     found = asked.cancel(name, keep)
-    said = f"{_runs(found.cancelled)} cancelled" if found.cancelled else "nothing runs or waits"
+    runs = console.tables.counted(len(found.cancelled), "run")
+    said = f"{runs} cancelled" if found.cancelled else "nothing runs or waits"
     left = "; its samples are out of the store and its name is free" if found.left else ""
     return found, lambda _: f"{name}: {said}{left}"
-
-
-def _runs(run_ids: Sequence[str]) -> str:
-    return f"{len(run_ids)} {'run' if len(run_ids) == 1 else 'runs'}"
 
 
 @cli.verb("tasks")

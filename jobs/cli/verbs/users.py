@@ -70,8 +70,8 @@ def list_tokens(
 def revoke(asked: Client, user: UserName) -> Told:
     """Revoke all tokens of a user, at once."""
     found = asked.revoke_tokens(user)
-    counted = "1 token" if found.revoked == 1 else f"{found.revoked} tokens"
-    return found, lambda f: f"{counted} of {f.user} revoked"
+    tokens = console.tables.counted(found.revoked, "token")
+    return found, lambda f: f"{tokens} of {f.user} revoked"
 
 
 @verb("serving")
