@@ -14,11 +14,15 @@ ANY = 1000  # columns of a screen on which everything fits
 
 def table(*columns: str, right: Iterable[str] = ()) -> Table:
     """Left-aligned words, right-aligned numbers; what is too wide is folded, not cut."""
-    made = Table(box=None, pad_edge=False, header_style="bold")
     numbers = set(right)
-    for name in columns:
-        made.add_column(name, justify="right" if name in numbers else "left", overflow="fold")
-    return made
+    return _plain(
+        Column(name, justify="right" if name in numbers else "left", overflow="fold")
+        for name in columns
+    )
+
+
+def _plain(columns: Iterable[Column]) -> Table:
+    return Table(*columns, box=None, pad_edge=False, header_style="bold")
 
 
 def without_empty(made: Table) -> Table:
@@ -27,11 +31,7 @@ def without_empty(made: Table) -> Table:
 
 
 def _of(columns: Sequence[Column]) -> Table:
-    again = table()
-    for one in columns:
-        again.add_column(
-            one.header, justify=one.justify, overflow=one.overflow, no_wrap=one.no_wrap
-        )
+    again = _plain(one.copy() for one in columns)
     for cells in zip(*(one.cells for one in columns), strict=True):
         again.add_row(*cells)
     return again
