@@ -14,7 +14,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar, cast, get_type_hints
 from urllib.parse import quote
 
 import httpx2
@@ -53,38 +53,32 @@ def _said(reading: Reading) -> dict[str, str]:
     return fields | ({"classes": one_text(fields["classes"])} if "classes" in fields else {})
 
 
-class Operation(NamedTuple):
-    """A method of the coordinator as a request. Arguments that the path does not name are the
-    body, or the query of a GET; an answer is of the type that the method returns."""
-
-    verb: str
-    path: str
-
-
+# A method of the coordinator as a request: verb and path. Arguments that the path does not name are
+# the body, or the query of a GET; an answer is of the type that the method returns.
 OPERATIONS = {
-    "retry": Operation("POST", "tasks/{task}/retry"),
-    "cancel": Operation("POST", "tasks/{task}/cancel"),
-    "task": Operation("GET", "tasks/{name}"),
-    "logs": Operation("GET", "tasks/{task}/events"),
-    "status": Operation("GET", "status"),
-    "vectors": Operation("GET", "vectors"),
-    "aliases": Operation("GET", "tasks/{task}/aliases"),
-    "move_alias": Operation("PUT", "tasks/{task}/aliases/{name}"),
-    "interference": Operation("GET", "interference"),
-    "interference_of": Operation("GET", "tasks/{task}/interference"),
-    "compose": Operation("POST", "compositions"),
-    "composition_run": Operation("GET", "compositions/{user}/runs/{run_id}"),
-    "cancel_compositions": Operation("POST", "compositions/{user}/cancel"),
-    "update_composition": Operation("POST", "compositions/{user}/update"),
-    "composition": Operation("GET", "compositions/{user}"),
-    "users": Operation("GET", "compositions"),
-    "accuracy_history": Operation("GET", "accuracy"),
-    "run": Operation("GET", "runs/{run_id}"),
-    "issue_token": Operation("POST", "users/{user}/tokens"),
-    "rotate_token": Operation("POST", "tokens/{token}/rotate"),
-    "revoke_tokens": Operation("DELETE", "users/{user}/tokens"),
-    "tokens": Operation("GET", "tokens"),
-    "usage": Operation("GET", "usage"),
+    "retry": ("POST", "tasks/{task}/retry"),
+    "cancel": ("POST", "tasks/{task}/cancel"),
+    "task": ("GET", "tasks/{name}"),
+    "logs": ("GET", "tasks/{task}/events"),
+    "status": ("GET", "status"),
+    "vectors": ("GET", "vectors"),
+    "aliases": ("GET", "tasks/{task}/aliases"),
+    "move_alias": ("PUT", "tasks/{task}/aliases/{name}"),
+    "interference": ("GET", "interference"),
+    "interference_of": ("GET", "tasks/{task}/interference"),
+    "compose": ("POST", "compositions"),
+    "composition_run": ("GET", "compositions/{user}/runs/{run_id}"),
+    "cancel_compositions": ("POST", "compositions/{user}/cancel"),
+    "update_composition": ("POST", "compositions/{user}/update"),
+    "composition": ("GET", "compositions/{user}"),
+    "users": ("GET", "compositions"),
+    "accuracy_history": ("GET", "accuracy"),
+    "run": ("GET", "runs/{run_id}"),
+    "issue_token": ("POST", "users/{user}/tokens"),
+    "rotate_token": ("POST", "tokens/{token}/rotate"),
+    "revoke_tokens": ("DELETE", "users/{user}/tokens"),
+    "tokens": ("GET", "tokens"),
+    "usage": ("GET", "usage"),
 }
 
 
