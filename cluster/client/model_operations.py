@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from cluster.data.sources import Data
 
 R = TypeVar("R")
+POLL = 0.5  # seconds between two looks at a run
 
 
 class ModelOperations(Session):
@@ -137,7 +138,7 @@ class ModelOperations(Session):
         user: str,
         run_id: str,
         progress: Callable[[CompositionRun], None] | None = None,
-        poll: float = 0.5,
+        poll: float = POLL,
     ) -> CompositionRun:
         """Raises UnknownRun, and RunFailed with the cause when it failed or was cancelled."""
         while (found := self.composition_run(user, run_id)).is_owed:
@@ -187,35 +188,28 @@ class ModelOperations(Session):
             raise NoComposition(f"{error}{close}") from None
 
     def evaluation(
-        self,
-        run_id: str,
-        progress: Callable[[RunStatus], None] | None = None,
-        poll: float = 0.5,
+        self, run_id: str, progress: Callable[[RunStatus], None] | None = None
     ) -> Evaluated:
         """Wait for the result of an evaluation. Raises RunFailed with the cause."""
-        return self._result(self.coordinator.evaluation, run_id, progress, poll)
+        return self._result(self.coordinator.evaluation, run_id, progress)
 
     def refreshed(
-        self,
-        run_id: str,
-        progress: Callable[[RunStatus], None] | None = None,
-        poll: float = 0.5,
+        self, run_id: str, progress: Callable[[RunStatus], None] | None = None
     ) -> Refreshed:
         """Wait for the result of a refresh. Raises RunFailed with the cause."""
-        return self._result(self.coordinator.refreshed, run_id, progress, poll)
+        return self._result(self.coordinator.refreshed, run_id, progress)
 
     def _result(
         self,
         ask: Callable[[RequestContext, str], R | None],
         run_id: str,
         progress: Callable[[RunStatus], None] | None,
-        poll: float,
     ) -> R:
         while (found := ask(self.context(), run_id)) is None:
             if progress is not None:
                 with suppress(UnknownRun):  # somebody with the same model asked for it first
                     progress(self.coordinator.run(self.context(), run_id))
-            time.sleep(poll)
+            time.sleep(POLL)
         return found
 
     def query(
