@@ -13,6 +13,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any, cast
 
 from safetensors.torch import load_file  # pyright: ignore[reportUnknownVariableType]
@@ -161,20 +162,15 @@ def _vector(client: Client, term: Term) -> VectorStatus:
 def _measured(
     client: Client, user: str, accept: bool, measuring: Measuring | None
 ) -> tuple[Composition, Evaluated, float]:
-    """The model, its accuracies, and the mean of those as one ordinary model."""
+    """The model, its accuracies, and the mean of those as one ordinary model. Raises Inexact."""
     model = client.composition(user)
     measured = client.evaluate(user, measuring, materialized=True)
     if client.composition(user) != model:
         raise BadRecipe(f"{user}'s model or its heads became others meanwhile; export again")
     # Exact is the model as it was trained; for ordinary vectors that is the ordinary model.
     rows = (measured.per_task[task] for task in judged(model, measured.per_task))
-    shares = [row.materialized for row in rows if row.materialized is not None]
-    materialized = sum(shares) / len(shares)
-    _require_faithful(user, measured.absolute, materialized, accept)
-    return model, measured, materialized
-
-
-def _require_faithful(user: str, exact: float, materialized: float, accept: bool) -> None:
+    materialized = fmean(row.materialized for row in rows if row.materialized is not None)
+    exact = measured.absolute
     if exact - materialized > ACCEPTED_LOSS and not accept:
         raise Inexact(
             f"{user}'s model is linearized; as one ordinary model it has a mean accuracy of "
@@ -182,6 +178,7 @@ def _require_faithful(user: str, exact: float, materialized: float, accept: bool
             f"{100 * exact:.1f} %. Export it all the same with --accept; or, to lose nothing, "
             "each vector with `tacl export-vector`: programs with TACL add them up exactly"
         )
+    return model, measured, materialized
 
 
 def _write(materials: Materials, model: Composition, format: Format, folder: Path) -> None:
