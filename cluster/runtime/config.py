@@ -36,13 +36,18 @@ def read(home: Home) -> Config:
         raise BadConfig(f"{path}: {wrong}") from error
 
 
-def write(home: Home, config: Config) -> str:
-    """The path of the file. Raises BadConfig where the home is founded already."""
-    if home.settings() is not None:
+def require_new(home: Home) -> None:
+    """Raises BadConfig where the home is founded already."""
+    if settings := home.settings():
         raise BadConfig(
-            f"{home.path} is a home already, with the base model {home.founded().base.spec}; "
+            f"{home.path} is a home already, with the base model {settings.base.spec}; "
             "`tacl up` starts it"
         )
+
+
+def write(home: Home, config: Config) -> str:
+    """The path of the file. Raises BadConfig where the home is founded already."""
+    require_new(home)
     home.close_to_others()
     lines = [
         f"{name} = {json.dumps(value, ensure_ascii=False)}\n"

@@ -40,6 +40,9 @@ def init(
     A question whose flag is given is not asked, nor for data where the base model is the embedded
     one, which brings its own. Nothing is started.
     """
+    from cluster.runtime.config import require_new
+
+    require_new(asked.home)
     if base is None:
         base = _answer(f"Base model ({FORMS})", _base, "embedded")
     else:

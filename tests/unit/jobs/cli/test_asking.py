@@ -12,6 +12,7 @@ from cluster.errors import exit_code
 from jobs.cli import app, asking, main
 from tacl.errors import BadConfig
 from tests.support.command_line import Tacl, ok
+from tests.support.fakes import new_home
 
 
 def test_init_asks_what_up_needs(tmp_path: Path) -> None:
@@ -37,6 +38,13 @@ def test_what_init_says_starts_that_home(tmp_path: Path) -> None:
     home, answers = str(tmp_path / "a home"), ("--base", "embedded", "--cpus", "1")
     told = ok(CliRunner().invoke(main.app, ["init", "--home", home, *answers]))
     assert told.endswith(f"start the cluster: tacl up --home '{home}'\n")
+
+
+def test_init_asks_nothing_of_a_home_that_is_there(tmp_path: Path) -> None:
+    home = new_home(tmp_path / "home").path
+    refused = CliRunner().invoke(main.app, ["init", "--home", str(home)], input="embedded\n2\n")
+    assert refused.stderr.startswith(f"error: {home} is a home already")
+    assert refused.exit_code == exit_code(BadConfig(""))
 
 
 def test_init_asks_again_where_nothing_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
