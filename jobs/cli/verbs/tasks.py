@@ -89,7 +89,9 @@ def submit(
             again=again or partial(asking.asked_again, count),
             **options,
         )
-    private_to = _private_to(name, private)
+    from cluster.domain.names import namespace
+
+    private_to = namespace(name) if private else None
     said = _summary(understood[0], options, private_to, room)
     if private_to not in (None, asked.user):  # whoever submits it is told no more
         return submitted, lambda s: f"{said}\n{s.task}: only {private_to} is told more"
@@ -119,12 +121,6 @@ def _grown(asked: cli.Client, name: str, samples: str, **how: Any) -> cli.Told:
     with console.progress.counting("checking rows") as count:
         grown = asked.add_samples(name, samples, **how, progress=count)
     return grown, lambda g: f"{name}: {g.added} new samples, {g.rows} in all"
-
-
-def _private_to(name: str, private: bool) -> str | None:
-    from cluster.domain.names import namespace
-
-    return namespace(name) if private else None
 
 
 def _shared(rows: int, share: str, owner: str | None) -> str:
