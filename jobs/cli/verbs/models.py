@@ -13,9 +13,7 @@ from jobs.cli.options import argument, composition_options, data_options, flag, 
 from tacl.errors import BadConfig, BadRecipe, UnknownTask, UnknownVector
 
 if TYPE_CHECKING:
-    from cluster.domain.compositions import Method
     from cluster.domain.receipts import CancelledCompositions
-    from cluster.domain.status import CompositionRun
 
 
 @verb("models")
@@ -156,17 +154,11 @@ def compose(
         return asked.update_composition(user), console.tables.composition
     if method == "sum" and not data:
         return asked.compose(user, terms or []), console.tables.composition
-    found = _computed(asked, user, terms or [], method, data)
+    run_id = asked.start_composition(user, terms or [], method, **data).run_id
+    with detachable(), console.progress.saying(f"composing by {method}") as say:
+        found = asked.wait_composition(user, run_id, telling(say))
     before = asked.base().untrained
     return found, lambda f: console.tables.composition_run(f, before)
-
-
-def _computed(
-    asked: Client, user: str, terms: list[str], method: Method, data: dict[str, Any]
-) -> CompositionRun:
-    run_id = asked.start_composition(user, terms, method, **data).run_id
-    with detachable(), console.progress.saying(f"composing by {method}") as say:
-        return asked.wait_composition(user, run_id, telling(say))
 
 
 def _cancelled(found: CancelledCompositions) -> str:
