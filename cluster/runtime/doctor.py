@@ -16,6 +16,7 @@ import sys
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from shlex import quote
 
 import psutil
 from packaging.requirements import Requirement
@@ -159,7 +160,7 @@ def _home(home: Home) -> Check:
 def _privacy(home: Home) -> Check:
     """Whether other users of the machine are kept out of samples, vectors and tokens."""
     mode = home.path.stat().st_mode & 0o777 if home.path.is_dir() else 0o700
-    advice = f"close it: chmod 700 {home.path}, or `tacl up`, which does that"
+    advice = f"close it: chmod 700 {quote(str(home.path))}, or `tacl up`, which does that"
     found = "others are kept out" if not mode & 0o077 else f"others may enter: mode {mode:o}"
     return Check(check="privacy", ok=not mode & 0o077, found=found, advice=advice)
 

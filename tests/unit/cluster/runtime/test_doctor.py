@@ -23,17 +23,15 @@ from tests.support.places import ROOT
 from tests.support.released import unpacked
 
 
-def privacy(home: Home) -> bool:
-    return doctor._privacy(home).ok
-
-
 def test_a_home_that_others_may_enter_is_named(tmp_path: Path) -> None:
-    home = new_home(tmp_path / "home")
+    home = new_home(tmp_path / "a home")
     home.path.chmod(0o755)
-    assert not privacy(home)
+    found = doctor._privacy(home)
+    assert not found.ok
+    assert f"chmod 700 '{home.path}'," in found.advice
     home.close_to_others()
-    assert privacy(home)
-    assert privacy(Home(tmp_path / "not made yet"))
+    assert doctor._privacy(home).ok
+    assert doctor._privacy(Home(tmp_path / "not made yet")).ok
 
 
 def test_a_head_of_another_machine_is_not_looked_at() -> None:
