@@ -83,6 +83,13 @@ def uploadable(data: Data, how: dict[str, Any]) -> Generator[Path]:
         yield path
 
 
+def raw_inputs(inputs: Sequence[str | bytes | Path], modality: Modality) -> list[str | bytes]:
+    """Each as `raw_input`. BadSample for one alone, whose letters would be as many inputs."""
+    if isinstance(inputs, str | bytes | Path):
+        raise BadSample("inputs are a list, and one alone was given: ask [input]")
+    return [raw_input(one, modality) for one in inputs]
+
+
 def raw_input(one: str | bytes | Path, modality: Modality) -> str | bytes:
     """A text as it is; a picture's bytes, checked. BadSample for the name of a file, where the base
     reads texts."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cluster.api.service import Question
-from cluster.client.arguments import parted, raw_input
+from cluster.client.arguments import parted, raw_inputs
 from cluster.client.session import Session, asking
 from cluster.domain.api import CoordinatorAPI
 from cluster.domain.base import RequestContext
@@ -225,8 +225,7 @@ class ModelOperations(Session):
         subtracts is an answer only where it is named. Raises NoComposition, DataNotFound,
         BadSample, UnknownTask, and BadRecipe where none is named and all are subtracted.
         """
-        modality = self.base().modality
-        raw = [raw_input(one, modality) for one in inputs]
+        raw = raw_inputs(inputs, self.base().modality)
         if self._server is not None:
             return self._server.query(user, raw, tasks)
         started, model = time.monotonic(), self.composition(user)
@@ -278,8 +277,7 @@ class ModelOperations(Session):
         """What each vector of the user's model adds to each answer, and what is answered without
         it; the classes of all tasks compete, or those of `task`. Inputs and errors are those of
         `query`. What vectors do to accuracies says `evaluate` with `without`."""
-        modality = self.base().modality
-        raw = [raw_input(one, modality) for one in inputs]
+        raw = raw_inputs(inputs, self.base().modality)
         if self._server is not None:
             return self._server.explain(user, raw, task)
         model = self.composition(user)

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
-from cluster.client.arguments import parted, raw_input, require_checkpoint, uploadable
+from cluster.client.arguments import (
+    parted,
+    raw_input,
+    raw_inputs,
+    require_checkpoint,
+    uploadable,
+)
 from cluster.domain.tasks import Reading
 from tacl.errors import BadCheckpoint, BadConfig, BadSample, DataNotFound
 
@@ -28,6 +35,13 @@ def test_the_name_of_a_file_is_no_text(tmp_path: Path, monkeypatch: pytest.Monke
 def test_a_text_of_another_encoding_is_refused() -> None:
     with pytest.raises(BadSample, match=r"the question: 'caf\\udce9' is no UTF-8"):
         raw_input(b"caf\xe9".decode(errors="surrogateescape"), "text")
+
+
+def test_one_text_is_no_list_of_its_letters() -> None:
+    for one in ("Stocks fell.", b"a picture", Path("picture.png")):
+        with pytest.raises(BadSample, match="inputs are a list"):
+            raw_inputs(cast(Any, one), "text")
+    assert raw_inputs(("Stocks fell.",), "text") == ["Stocks fell."]
 
 
 def test_a_long_text_names_no_file() -> None:

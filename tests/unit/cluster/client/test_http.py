@@ -83,6 +83,9 @@ def test_the_whole_way(ann: Client, data: Path) -> None:
     assert ann.composition("ann") == ann.update_composition("ann") == model
     assert ann.evaluate("ann").absolute == 0.88
     assert len(ann.accuracy_history("ann").rows) == 1
+    for ask in (ann.query, ann.explain):
+        with pytest.raises(BadSample, match="a list"):
+            ask("ann", "what is this?")
     asked = ann.query("ann", ["what is this?"])
     assert asked.best == (Candidate(task="news", label="a", probability=0.75),)
     assert asked.belonging == (Belonging(probability=0.5, none=True),)
