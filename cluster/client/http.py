@@ -157,8 +157,6 @@ class Server:
 
     def predict(self, user: str, inputs: Sequence[bytes | str], task: str | None) -> Table:
         """As `cluster.data.answers.answer_table`; as many inputs as fit into a request."""
-        import pyarrow as pa
-
         from cluster.data.answers import ARROW
         from cluster.data.asking import as_stream, read
 
@@ -167,7 +165,7 @@ class Server:
         answer = self._asked("POST", "predict/arrow", {"content-type": ARROW}, content)
         try:
             return read(answer.content)
-        except (pa.ArrowException, OSError) as error:
+        except (ValueError, OSError) as error:  # as those of Arrow are
             raise self._foreign(answer) from error
 
     def call(
