@@ -56,8 +56,9 @@ class TaclClassifier(ClassifierMixin, BaseEstimator):
 
     def fit(self, X: Any, y: Any) -> Self:
         """Train. Raises ValueError for labels that are no classes, and what `tacl.train` raises."""
-        y = column_or_1d(y, warn=True)
         check_classification_targets(y)
+        # Of an array, for scikit-learn makes 0.0 of a 0 in a column of pandas' "Int64".
+        y = column_or_1d(np.asarray(y), warn=True)
         self.classes_, labels = np.unique(y, return_inverse=True)
         rows, labels_N = self._rows(X), torch.from_numpy(labels)
         names = tuple(str(one) for one in self.classes_)

@@ -97,6 +97,17 @@ def test_labels_may_be_a_column() -> None:
     assert (fitted.predict(X) == classifier().fit(X, Y).predict(X)).all()
 
 
+@pytest.mark.parametrize(
+    ("dtype", "names"), [("Int64", ("0", "1")), ("boolean", ("False", "True"))]
+)
+def test_classes_of_a_column_that_may_have_gaps_keep_their_names(
+    dtype: str, names: tuple[str, str]
+) -> None:
+    _, numbers = np.unique(Y, return_inverse=True)
+    fitted = classifier().fit(X, pd.Series(numbers % 2).astype(dtype))
+    assert fitted.head_.classes == names
+
+
 def test_pictures_may_be_a_column_of_a_frame() -> None:
     images, labels = embedded.generate("digits", 20, seed=0)
     raws = [png(image) for image in images]
