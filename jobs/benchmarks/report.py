@@ -145,7 +145,8 @@ def bench_all(
         try:
             found[name] = bench.run(device, lambda done, total: None)
         except (TaclError, RuntimeError) as error:  # as where a GPU's memory is full
-            found[name] = {"left_out": " ".join(str(error).split())}
+            said = " ".join(str(error).split())
+            found[name] = {"left_out": said or type(error).__name__}
         found[name]["bench_s"] = time.perf_counter() - start
     return found
 

@@ -267,6 +267,17 @@ def test_a_bench_that_needs_more_memory_than_a_gpu_has_is_left_out(
     assert any(row.endswith("| - | CUDA out of memory. Tried to allocate 20 MiB |") for row in rows)
 
 
+def test_a_bench_that_fails_without_a_word_is_told_by_its_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def silent(device: str, say: timing.Say) -> dict[str, Any]:
+        raise NotImplementedError
+
+    monkeypatch.setattr(report, "BENCHES", {"vit": report.Benchmark("step", silent)})
+    found = report.bench_all("cpu", lambda line: None)
+    assert found["vit"]["left_out"] == "NotImplementedError"
+
+
 class FakeClient:
     """A cluster whose clock is the machine's, and which trains in no time."""
 
