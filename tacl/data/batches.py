@@ -22,7 +22,8 @@ class Labelled:
     def __post_init__(self) -> None:
         if self.labels.shape != (len(self.items),):  # a column would broadcast against answers
             found = " x ".join(map(str, self.labels.shape))
-            raise LabelOutOfRange(f"{len(self.items)} items with {found} labels")
+            told = f"{found} labels" if found else "a single number as labels"
+            raise LabelOutOfRange(f"{len(self.items)} items with {told}")
 
     def __len__(self) -> int:
         return len(self.items)

@@ -117,6 +117,7 @@ def test_features_are_those_of_theta0() -> None:
         ((ROWS["inputs"], LABELS - 1), LabelOutOfRange, "-1..0 for 2 classes"),
         ((ROWS["inputs"], LABELS[1:]), LabelOutOfRange, "40 items with 39 labels"),
         ((ROWS["inputs"], LABELS.view(-1, 1)), LabelOutOfRange, "40 items with 40 x 1 labels"),
+        ((ROWS["inputs"], LABELS[0]), LabelOutOfRange, "40 items with a single number as labels"),
         (([], LABELS[:0]), EmptySplit, "no rows"),
     ],
 )
