@@ -90,6 +90,7 @@ def test_a_difference_is_drawn_once_however_often_its_table_is_written(
         return bootstrap.interval(ours, theirs)
 
     monkeypatch.setattr(addition, "interval", counted)
+    addition._interval.cache_clear()
     ours, theirs = [True, False, True] * 3, [False, True, True] * 3
     table = told(("taujp+inner", 0, ours), ("tsv-m", 0, theirs))
     finish(table)
