@@ -8,7 +8,6 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter
 from pydantic import Field, StringConstraints
-from starlette.concurrency import run_in_threadpool
 
 from cluster.api import limits
 from cluster.api.access import Guarded
@@ -61,7 +60,7 @@ async def embeddings(body: Embed, asked: Look) -> Embeddings:
     user = asked.caller.user(body.model)
     inputs = [body.input] if isinstance(body.input, str) else body.input
     async with deadline(SECONDS):
-        await run_in_threadpool(limits.weighed, inputs)
+        await limits.weigh(inputs)
         model = await asked.ask(CoordinatorAPI.composition, user)
         found = await asked.service.predict(Question(model, inputs, features=True))
     written = _packed if body.encoding_format == "base64" else list[float]

@@ -10,6 +10,7 @@ from enum import Enum
 from typing import TypeVar, cast
 
 from pydantic import BaseModel
+from starlette.concurrency import run_in_threadpool
 
 from cluster.data.budget import REQUEST, Amount, SpentBudget
 from cluster.data.validation import checked_text, measured_image
@@ -18,6 +19,7 @@ from tacl.errors import BadSample
 T = TypeVar("T")
 
 INPUTS = 64
+SMALL = 16 << 10  # bytes of pictures, or characters: to look at them takes less than a thread
 EXPLAINED = 16  # inputs: each is as many rows as the model has vectors
 EXPLAINED_ROWS = 512  # for which others wait; one input may be more
 
@@ -41,6 +43,13 @@ def weighed(inputs: Sequence[bytes | str]) -> Amount:
         else:
             measured_image(one, f"input {place}", spent)
     return spent.total
+
+
+async def weigh(inputs: Sequence[bytes | str]) -> Amount:
+    """The same where other requests wait: of what may take long, in a thread."""
+    if sum(map(len, inputs)) <= SMALL:
+        return weighed(inputs)
+    return await run_in_threadpool(weighed, inputs)
 
 
 def without_paths(found: T) -> T:

@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import Annotated
 
 from fastapi import APIRouter, File, Form, UploadFile
-from starlette.concurrency import run_in_threadpool
 
 from cluster.api import limits
 from cluster.api.access import Guarded
@@ -57,7 +56,7 @@ async def explain(body: Explain, asked: Look) -> Explanations:
     inputs = [_raw(one, place) for place, one in enumerate(body.inputs)]
     user, tasks = asked.caller.user(body.user), None if body.task is None else [body.task]
     async with deadline(body.seconds):
-        weight = await run_in_threadpool(limits.weighed, inputs)
+        weight = await limits.weigh(inputs)
         model = await asked.ask(CoordinatorAPI.composition, user)
         question = Question(model, inputs, tasks, explain=True, pixels=weight.pixels)
         if len(inputs) > 1 and question.rows > limits.EXPLAINED_ROWS:
@@ -79,7 +78,7 @@ async def answered(body: Ask, inputs: Sequence[bytes | str], asked: Asked) -> An
     """What the user's model says of inputs that nobody looked at yet."""
     user, started, measured = asked.caller.user(body.user), time.perf_counter(), None
     async with deadline(body.seconds):
-        weight = await run_in_threadpool(limits.weighed, inputs)
+        weight = await limits.weigh(inputs)
         model = await asked.ask(CoordinatorAPI.composition, user)
         if body.way != "linearized":
             measured = await _measured(asked, user, model, body)

@@ -52,12 +52,14 @@ class Hourly:
 
     def __init__(self, most: int) -> None:
         self.most = most
-        self._used: dict[str, tuple[float, int]] = {}  # by user: since when, how much
+        # By user: since when, how much; whose hour began first is first.
+        self._used: dict[str, tuple[float, int]] = {}
 
     def require(self, user: str, amount: int, what: str) -> None:
         """Uses so much of it up. Raises TooMany where too little is left."""
         now = time.monotonic()
-        self._used = {who: one for who, one in self._used.items() if now - one[0] < HOUR}
+        while self._used and now - next(iter(self._used.values()))[0] >= HOUR:
+            del self._used[next(iter(self._used))]
         since, used = self._used.get(user, (now, 0))
         if used + amount > self.most:
             most = f"{self.most:,} {what} an hour"

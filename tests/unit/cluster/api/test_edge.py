@@ -15,10 +15,10 @@ from fastapi.testclient import TestClient
 
 from cluster.api import bodies, events
 from cluster.api.access import require_here
-from cluster.api.shares import HOUR, Hourly, Places
+from cluster.api.shares import HOUR, Places
 from cluster.data.answers import ARROW
 from cluster.reading import shares
-from tacl.errors import NotAllowed, Overloaded, TooMany
+from tacl.errors import NotAllowed
 from tests.support.answered import told
 from tests.support.api_scene import headers, scene
 from tests.unit.cluster.api.test_api import CSV, OPEN, PEOPLE, Person
@@ -294,33 +294,6 @@ def test_an_hour_has_so_many_recipes_for_each_user(app) -> None:
         assert ann.post("compositions", recipe).status_code == 200
         every = [root.post("compositions", recipe | {"user": "eve"}) for _ in range(4)]
         assert {one.status_code for one in every} == {200}
-
-
-def test_an_hour_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    hourly, now = Hourly(10), [0.0]
-    monkeypatch.setattr("cluster.api.shares.time.monotonic", lambda: now[0])
-    hourly.require("ann", 10, "bytes")
-    now[0] = 100.0
-    with pytest.raises(TooMany, match="10 bytes an hour") as refused:
-        hourly.require("ann", 1, "bytes")
-    assert refused.value.seconds == HOUR - 100
-    hourly.require("bob", 10, "bytes")
-    now[0] = HOUR
-    hourly.require("ann", 10, "bytes")
-
-
-def test_places_are_each_ones_and_everybodys() -> None:
-    places = Places("seats", each=2, all=3)
-    with ExitStack() as held:
-        held.enter_context(places.held("ann"))
-        held.enter_context(places.held("ann"))
-        with pytest.raises(TooMany, match="ann has 2 seats"), places.held("ann"):
-            pass
-        held.enter_context(places.held("bob"))
-        with pytest.raises(Overloaded, match="there are 3 seats"), places.held("eve"):
-            pass
-    with places.held("ann"), places.held("ann"), places.held("eve"):
-        pass
 
 
 def test_a_user_has_so_many_requests_under_way(app) -> None:
