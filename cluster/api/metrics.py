@@ -5,8 +5,9 @@ docs/metrics.md has the names. No label names a task or a user.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
 from uuid import uuid4
 
 from fastapi import APIRouter, Request
@@ -19,8 +20,11 @@ from cluster.api.access import ADMINS, Guarded
 from cluster.api.dependencies import Look
 from cluster.domain.api import CoordinatorAPI
 from cluster.domain.figures import CoordinatorFigures, PredictorFigures, StoreFigures
+from tacl.errors import TaclError
 
+F = TypeVar("F")
 SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
+PATIENCE = 5.0  # seconds for a part to answer: Prometheus gives up after ten
 METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 ROUTER = APIRouter(route_class=Guarded, tags=["service"])
 
@@ -60,13 +64,27 @@ TEXT: dict[int | str, dict[str, Any]] = {
 async def metrics(request: Request, asked: Look) -> PlainTextResponse:
     """Figures in the text format of Prometheus; for an admin's token."""
     service = asked.service
-    found = [
-        *_of_coordinator(await service.ask(CoordinatorAPI.figures)),
-        *_of_predictors(await service.predictors()),
-        *_of_store(await service.stored()),
-    ]
+    parts = {
+        "coordinator": _told(service.ask(CoordinatorAPI.figures), _of_coordinator),
+        "predictors": _told(service.predictors(), _of_predictors),
+        "store": _told(service.stored(), _of_store),
+    }
+    told = dict(zip(parts, await asyncio.gather(*parts.values()), strict=True))
+    up = GaugeMetricFamily("tacl_up", "1: this part answered.", labels=("part",))
+    for name, found in told.items():
+        up.add_metric((name,), found is not None)
+    every = [up, *(metric for found in told.values() for metric in found or ())]
     requests: Requests = request.app.state.requests
-    return PlainTextResponse(requests.text() + text_of(found))
+    return PlainTextResponse(requests.text() + text_of(every))
+
+
+async def _told(part: Awaitable[F], of: Callable[[F], Iterable[Metric]]) -> Sequence[Metric] | None:
+    """None where it does not answer now: the others are told, and who looks why needs them."""
+    try:
+        async with asyncio.timeout(PATIENCE):
+            return list(of(await part))
+    except (TaclError, TimeoutError):
+        return None
 
 
 def text_of(found: Iterable[Metric]) -> bytes:

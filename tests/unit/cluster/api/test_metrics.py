@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Iterator
@@ -13,6 +14,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from cluster.client.client import Client
 from cluster.domain.base import RequestContext
+from cluster.domain.figures import StoreFigures
+from tacl.errors import ClusterNotRunning
 from tests.support.api_scene import Local, headers, scene
 from tests.support.places import ROOT
 
@@ -57,6 +60,28 @@ def test_what_happened_is_counted(served: tuple[TestClient, Local]) -> None:
     after = scraped(http)
     for name in ("registry_reads", "registry_read_seconds", "lock_waits", "lock_wait_seconds"):
         assert after[f"tacl_{name}_total",] > before[f"tacl_{name}_total",], name
+
+
+def test_what_does_not_answer_hides_nothing_else(
+    served: tuple[TestClient, Local], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    http, service = served
+
+    def away() -> None:
+        raise ClusterNotRunning("the coordinator does not answer now")
+
+    async def listing() -> StoreFigures:
+        await asyncio.sleep(60)
+        return StoreFigures(blobs=3, bytes=300)
+
+    monkeypatch.setattr("cluster.api.metrics.PATIENCE", 0.05)
+    monkeypatch.setattr(service.coordinator, "figures", away)
+    monkeypatch.setattr(service, "stored", listing)
+    found = scraped(http)
+    up = {part: found["tacl_up", part] for part in ("coordinator", "predictors", "store")}
+    assert up == {"coordinator": 0, "predictors": 1, "store": 0}
+    assert found["tacl_predictors",] == 1
+    assert not {("tacl_trouble",), ("tacl_blobs",)} & found.keys()
 
 
 def test_strangers_add_few_names(served: tuple[TestClient, Local]) -> None:
