@@ -105,7 +105,7 @@ class Home:
         text = str(where)
         if "://" not in text:
             return Home(Path(text))
-        caches = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser()
+        caches = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
         return Home(caches / "tacl" / hashlib.sha256(text.encode()).hexdigest()[:16], text)
 
     @property
@@ -253,7 +253,7 @@ def require_founder(home: Home, chosen: Founding) -> None:
         has = {"base": settings.base.spec, **settings.model_dump(include={"storage", "registry"})}
         for what, found in has.items():
             asked = getattr(chosen, what)
-            if asked is not None and asked != found:
+            if asked is not None and asked.rstrip("/") != (found or "").rstrip("/"):
                 raise HomeInUse(
                     f"{home.path} has the {what} {found or 'in its own directory'}; {asked} was "
                     "asked for. A home keeps what it was made with for ever: use another --home."

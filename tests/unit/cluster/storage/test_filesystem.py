@@ -122,7 +122,8 @@ def test_a_home_keeps_its_storage_and_registry(bucket: str, tmp_path: Path) -> N
     founded(bucket, tmp_path, base)
     home = Home.at(bucket)
     assert (home.where, home.registry_url) == (bucket, "sqlite://")
-    require_founder(home, Founding("fake:encoder", None, bucket, None))
+    for same in (bucket, f"{bucket}/"):
+        require_founder(home, Founding("fake:encoder", None, same, None))
     for other in (
         Founding(storage=bucket.replace("place", "other")),
         Founding(registry="postgresql://x@y/z"),
@@ -130,6 +131,11 @@ def test_a_home_keeps_its_storage_and_registry(bucket: str, tmp_path: Path) -> N
     ):
         with pytest.raises(HomeInUse, match="asked for"):
             require_founder(home, other)
+
+
+def test_no_directory_for_caches_is_the_usual_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "")
+    assert Home.at("s3://bucket/place").path.parent == Path.home() / ".cache" / "tacl"
 
 
 def of_this_machine(bucket: str, tmp_path: Path) -> tuple[Home, Home]:
