@@ -11,12 +11,15 @@ from __future__ import annotations
 import fcntl
 import json
 import logging
+import os
+import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
 
+from cluster.runtime import processors
 from jobs.console.progress import Speed, time_left
 from jobs.experiments import table as tables
 from jobs.experiments.cache import Cells
@@ -146,21 +149,29 @@ def _sizes(request: TableRequest, bench: Bench) -> Sizes:
 
 
 def fill(request: TableRequest, say: Callable[[str], None]) -> None:
-    """Returns when every cell is finished. Joins a running cluster, or starts one. Raises before
-    that what `reproduce` does before anything is trained."""
+    """Returns when every cell is finished. Joins the Ray cluster at $RAY_ADDRESS, or starts one.
+    Raises before that what `reproduce` does before anything is trained."""
     cells, base = Cells(request.out / CELLS, say), LoadedBase.of(request.suite)
     _begun(request, base)
     bench = Bench(request.suite, request.seeds[0], request.data, cells, base)
     _grown(request, base, _sizes(request, bench))
-    import ray
-
-    if not ray.is_initialized():
-        ray.init(log_to_driver=False, logging_level=logging.ERROR)
+    ray = _ray()
     try:
         for pieces in waves(request):
             _side_by_side(ray, pieces, say)
     finally:
         ray.shutdown()
+
+
+def _ray() -> Any:
+    """In a cluster; into one that is started here nobody else comes."""
+    if not (address := os.environ.get("RAY_ADDRESS")):
+        os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    import ray
+
+    own = {} if address else {"num_cpus": processors.cpus(), "include_dashboard": False}
+    ray.init(address or "local", log_to_driver=False, logging_level=logging.ERROR, **own)
+    return ray
 
 
 def waves(request: TableRequest) -> list[list[tuple[str, Piece]]]:

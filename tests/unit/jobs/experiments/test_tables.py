@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import sys
 from collections.abc import Callable
@@ -187,6 +188,7 @@ def test_rows_made_otherwise_are_told_of_before_ray_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)  # an import of it raises ImportError
+    monkeypatch.setenv("RAY_ADDRESS", "auto")
     request = small_suite.request(tmp_path, "out", "addition", ["zero-shot"])
     with pytest.raises(ImportError):
         fill(request, lambda line: None)
@@ -196,6 +198,29 @@ def test_rows_made_otherwise_are_told_of_before_ray_starts(
     (request.out / "addition-small.json").write_text(json.dumps(there))
     with pytest.raises(BadConfig, match="made otherwise"):
         fill(request, lambda line: None)
+
+
+@pytest.mark.parametrize("there", ["", "10.0.0.1:6379"])
+def test_into_a_cluster_of_its_own_nobody_else_comes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: str
+) -> None:
+    begun: list[tuple[str, str, str]] = []
+
+    def init(address: str, **_: object) -> None:
+        begun.append((address, os.environ["RAY_AUTH_MODE"], os.environ["RAY_AUTH_TOKEN"]))
+        raise ConnectionError
+
+    for name, value in {"ADDRESS": there, "AUTH_MODE": "disabled", "AUTH_TOKEN": ""}.items():
+        monkeypatch.setenv(f"RAY_{name}", value)
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(init=init))
+    request = small_suite.request(tmp_path, "out", "addition", ["zero-shot"])
+    with pytest.raises(ConnectionError):
+        fill(request, lambda line: None)
+    ((address, mode, token),) = begun
+    if there:
+        assert (address, mode, token) == (there, "disabled", "")
+    else:
+        assert (address, mode, len(token)) == ("local", "token", 64)
 
 
 @pytest.mark.parametrize("start", [fill, reproduce])
