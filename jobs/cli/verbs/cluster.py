@@ -13,7 +13,7 @@ from jobs.cli.options import flag, number, option
 from tacl.errors import BadConfig, TaclError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from cluster.domain.operations import StartedCluster
     from cluster.domain.receipts import CollectedGarbage
@@ -158,15 +158,22 @@ def up(
     with console.progress.saying("starting the cluster") as say:
         where = {"storage": storage, "registry": registry, "address": address}
         found = asked.up(base, generic, cpus, say, insecure=insecure, **where)
-    return found, _up
+    of_a_start = {"--cpus": cpus, "--address": address}
+    given = [name for name, value in of_a_start.items() if value is not None]
+    return found, lambda found: _up(found, given)
 
 
-def _up(found: StartedCluster) -> str:
+def _up(found: StartedCluster, given: Sequence[str]) -> str:
+    """`given`: flags that count when a cluster is started."""
     runs = "runs" if found.started else "ran already"
-    return (
+    said = (
         f"the cluster {runs}: base model {found.base} ({found.modality}), "
         f"{found.generic_rows} generic samples, home {found.home}"
     )
+    if given and not found.started:
+        again = f"tacl down --home {quote(found.home)}"
+        said += f"; {' and '.join(given)} had no effect, stop it first: {again}"
+    return said
 
 
 @verb("cluster")

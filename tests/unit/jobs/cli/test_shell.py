@@ -13,6 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cluster.client.client import Client
+from cluster.domain.operations import StartedCluster
 from jobs.cli import app, main
 from tacl.errors import BadConfig
 from tests.support.command_line import Tacl, ok
@@ -34,6 +35,27 @@ def test_the_home_may_be_named_before_the_verb(monkeypatch: pytest.MonkeyPatch) 
     ):
         CliRunner().invoke(main.app, words)
     assert asked == [Path("/elsewhere"), Path("/a"), Path("/b")]
+
+
+def test_flags_of_a_start_are_told_to_have_no_effect_on_what_runs(
+    tacl: Tacl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = StartedCluster(
+        home="/a home",
+        base="embedded",
+        digest="ba5e",
+        modality="image",
+        generic_rows=7,
+        address="127.0.0.1:1",
+        pid=1,
+        started=False,
+    )
+    monkeypatch.setattr(Client, "up", lambda *_, **__: found)
+    told = ok(tacl("up", "--cpus", "3"))
+    assert "--cpus had no effect, stop it first: tacl down --home '/a home'" in told
+    assert "effect" not in ok(tacl("up"))
+    found = found.model_copy(update={"started": True})
+    assert "effect" not in ok(tacl("up", "--cpus", "3"))
 
 
 def test_flags_show_no_value_in_the_help(tacl: Tacl) -> None:
