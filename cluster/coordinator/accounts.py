@@ -48,12 +48,13 @@ class AccountRequests(Shell):
     def rotate_token(self, context: RequestContext, token: str, token_hash: str) -> IssuedToken:
         def decide() -> Decision[IssuedToken]:
             old, now = self._token(token), time.time()
-            live = [one for one in self._registry.tokens_of(old.user) if not ended(one, now)]
+            known = self._registry.tokens_of(old.user)
+            live = [one for one in known if not ended(one, now)]
             if context.limited and len(live) >= TOKENS:
                 raise TooMany(
                     f"{old.user} has {len(live)} tokens; go on when some have ended", HOUR
                 )
-            new = replaced(old, token_hash, now)
+            new = replaced(_lasting(old, known), token_hash, now)
             ends = min(now + OVERLAP, old.expires or math.inf)
             return Decision(_issued(new), partial(self._registry.rotate, old, ends, new))
 
@@ -88,6 +89,15 @@ def replaced(old: TokenRecord, token_hash: str, now: float) -> TokenRecord:
     """Whose role is the same, and whose life is as long."""
     expires = None if old.expires is None else now + old.expires - old.created
     return TokenRecord(token_hash, old.user, old.role, now, expires)
+
+
+def _lasting(token: TokenRecord, known: Sequence[TokenRecord]) -> TokenRecord:
+    """Whose life is that of the token as it was issued: the token itself, or a successor, for whose
+    sake its end was moved."""
+    for one in known:
+        if one.created > token.created and one.created + OVERLAP == token.expires:
+            return _lasting(one, known)
+    return token
 
 
 def _issued(token: TokenRecord) -> IssuedToken:

@@ -82,6 +82,20 @@ def test_rotated_both_hold_for_an_hour(scene: Scene, clock: Clock) -> None:
             call.rotate_token(asks(f"few {few}"), few, "c" * 64)
 
 
+@pytest.mark.parametrize("days", [None, 2.0])
+def test_what_is_rotated_once_more_beside_its_successor_has_one_of_the_same_life(
+    scene: Scene, clock: Clock, days: float | None
+) -> None:
+    """As by another machine that has the same token."""
+    call, life = scene.coordinator, days and days * DAY
+    call.issue_token(asks("i"), "ann", "user", OLD, days)
+    for number, token in enumerate([OLD, OLD, NEW, OLD]):
+        clock.now += 60
+        successor = NEW if number == 0 else f"{number}" * 64
+        new = call.rotate_token(asks(f"r{number}"), token[:8], successor)
+        assert new.expires == (life and clock.now + life)
+
+
 def test_rotation_makes_no_tokens_without_end(
     scene: Scene, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
