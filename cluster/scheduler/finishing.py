@@ -60,7 +60,9 @@ class Forecast:
             self.took(state, run, at - self._begun[run.run_id])
 
     def took(self, state: State, run: PlannedRun, seconds: float) -> None:
-        """One of its kind, to its result."""
+        """One of its kind, to its result. How large a removed task was is not known."""
+        if run.task is not None and run.task not in state.tasks:
+            return
         each = self._each.setdefault(_kind(run), deque(maxlen=KEPT))
         each.append(max(0.0, seconds) / size_of(state, run))
 

@@ -100,3 +100,20 @@ def test_the_next_coordinator_knows_how_long_things_took(
     scene.restart()
     run_id = scene.coordinator.evaluate(asks("two"), "alice", without=True).run_id
     assert scene.coordinator.run(ADMIN, run_id).expected == pytest.approx(clock[0] + 40)
+
+
+def test_a_task_that_was_removed_tells_the_next_coordinator_nothing(
+    tmp_path: Path, clock: list[float]
+) -> None:
+    """How large it was is not known any more."""
+    scene = Scene(tmp_path, Node(1))
+    for name in ("digits", "shapes"):
+        scene.submit(name)
+        clock[0] += 30
+        scene.finish("train", name)
+        scene.settle()
+    scene.coordinator.remove(asks("remove"), "shapes", purge=False)
+    scene.restart()
+    scene.submit("running")
+    scene.submit("waiting")
+    assert scene.task("waiting").expected == pytest.approx(clock[0] + 30 + 30, abs=1)
