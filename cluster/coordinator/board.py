@@ -270,7 +270,8 @@ class Board:
         left = self._registry.runs((*OWED, *STOPPED), kinds=("refresh",), tasks=names)
         refreshes = {run.task: run.state for run in left}
         samples = {one.task: one.blob.rows for one in self._registry.shards(*(names or ()))}
-        for name in tasks if names is None else names:
+        known = (key.name for key in self._entries if key.is_task)
+        for name in dict.fromkeys((*known, *tasks)) if names is None else names:
             entry: TaskEntry | None = None
             if (task := tasks.get(name)) and (training := of.get(task.run_id)):
                 vectors = champions.get(name), firsts.get(name)
@@ -278,12 +279,13 @@ class Board:
             self._put(Key(True, name), entry)
 
     def _read_runs(self, run_ids: Collection[str] | None) -> None:
-        left = self._registry.runs((*OWED, *STOPPED), kinds=KINDS, run_ids=run_ids)
-        for run_id in run_ids or ():
+        found = self._registry.runs((*OWED, *STOPPED), kinds=KINDS, run_ids=run_ids)
+        left = {run.run_id: run for run in found}
+        for run_id in self._left | left if run_ids is None else run_ids:
             self._left.pop(run_id, None)
-        self._left |= {run.run_id: run for run in left}
-        for run_id in (run.run_id for run in left) if run_ids is None else run_ids:
-            run = self._left.get(run_id)
+            run = left.get(run_id)
+            if run is not None:
+                self._left[run_id] = run
             if run is None or run.state in OWED:
                 self._put(Key(False, run_id), run)
 

@@ -132,6 +132,20 @@ def test_work_that_ended_is_gone_and_what_failed_is_told_while_it_matters(scene:
     assert told.work == ()
 
 
+def test_what_ended_among_very_many_events_is_gone_too(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.trained("one", "two")
+    scene.coordinator.compose(asks("c"), "ann", ["+one"])
+    scene.coordinator.evaluate(asks("e"), "ann")
+    following = Following()
+    following.all(lambda version: since(scene, version))
+    monkeypatch.setattr(board, "MANY", 0)
+    scene.coordinator.remove(asks("remove"), "one", purge=True)
+    told = following.all(lambda version: since(scene, version))
+    assert ([task.name for task in told.tasks], told.work) == (["two"], ())
+
+
 def test_a_measure_that_failed_is_told_until_its_vector_is_replaced(scene: Scene) -> None:
     scene.trained("one")
     scene.arrive("two")
