@@ -137,15 +137,17 @@ def next_run(state: State) -> PlannedRun | None:
 def in_turn(state: State) -> list[PlannedRun]:
     """Those of which the first that fits starts: first those that are late, then what takes
     nothing of what each of these waits for."""
-    late, kept = _all_late(state), _kept(state)
-    others = (run for run in _firsts(state) if not any(run is one for one in late))
+    firsts = _firsts(state)
+    late = _late(state, firsts)
+    kept = _kept(state, late)
+    others = (run for run in firsts if not any(run is one for one in late))
     return [*kept, *(o for o in others if all(_leaves(state, one, o.needs) for one in kept))]
 
 
-def _kept(state: State) -> list[PlannedRun]:
+def _kept(state: State, late: Iterable[PlannedRun]) -> list[PlannedRun]:
     """The late ones for which room is kept: not where one has to let another late one go first."""
     kept = list[PlannedRun]()
-    for run in _all_late(state):
+    for run in late:
         if all(_leaves(state, one, run.needs) for one in kept):
             kept.append(run)
     return kept
@@ -171,9 +173,11 @@ def _leaves(state: State, late: PlannedRun, needs: Needs) -> bool:
 
 def _firsts(state: State) -> list[PlannedRun]:
     """Of each urgency the first that waits; one that no node can hold now keeps nobody waiting."""
+    queued = [run for run in state.runs.values() if run.state == RunState.QUEUED]
+    able = {needs for needs in {run.needs for run in queued} if placeable(state.nodes, needs)}
     waiting: dict[Urgency, list[PlannedRun]] = {urgency: [] for urgency in Urgency}
-    for run in state.runs.values():
-        if run.state == RunState.QUEUED and placeable(state.nodes, run.needs):
+    for run in queued:
+        if run.needs in able:
             waiting[run.urgency].append(run)
     return [min(runs, key=partial(_turn, state)) for runs in waiting.values() if runs]
 
@@ -195,11 +199,11 @@ def in_order(state: State) -> list[PlannedRun]:
     return sorted(waiting, key=lambda run: keys[run.run_id])
 
 
-def _all_late(state: State) -> list[PlannedRun]:
+def _late(state: State, firsts: Iterable[PlannedRun]) -> list[PlannedRun]:
     """Those that have let enough others pass; none of a user who took their minutes: it would give
     the room back that was kept for it."""
-    firsts = (run for run in _firsts(state) if run.user not in state.over)
-    return [run for run in firsts if state.passed.get(run.urgency, 0) >= PATIENCE]
+    within = (run for run in firsts if run.user not in state.over)
+    return [run for run in within if state.passed.get(run.urgency, 0) >= PATIENCE]
 
 
 # -- what people are told
@@ -214,11 +218,10 @@ def waits_for(state: State, run: PlannedRun) -> WaitsFor:
 
 def reason(state: State, run: PlannedRun, visibility: Visibility = ALL) -> str:
     """Why a queued run waits; what is not seen has no name."""
-    asked, room = resources(run.needs), free(state)
-    if waits_for(state, run) == WaitsFor.NODES:
+    asked, room, waits = resources(run.needs), free(state), waits_for(state, run)
+    if waits == WaitsFor.NODES:
         return f"needs {asked}; {describe(state.nodes)}"
-    ahead = _ahead(state, run)
-    if _fits(state, run) and ahead is not None:
+    if waits == WaitsFor.TURN and (ahead := _ahead(state, run)) is not None:
         why = reason(state, ahead, visibility)
         return f"waits for {_name(ahead, visibility)}, whose turn it is: {why}"
     cpus, gpus = sum(node.cpus for node in state.nodes), sum(node.gpus for node in state.nodes)
@@ -239,14 +242,16 @@ def situation(state: State) -> object:
     """What `waits_for` and `reason` say of any run depends on: while it is the same, so is that."""
     running = (run for run in state.runs.values() if run.state == RunState.RUNNING)
     places = tuple((run.run_id, run.gives_way) for run in running)
-    turns = tuple(run.run_id for run in _firsts(state))
-    late = tuple(run.run_id for run in _all_late(state))
+    firsts = _firsts(state)
+    turns = tuple(run.run_id for run in firsts)
+    late = tuple(run.run_id for run in _late(state, firsts))
     return state.nodes, state.free, places, turns, late
 
 
 def _ahead(state: State, run: PlannedRun) -> PlannedRun | None:
     """The run that this one lets go first, though there is room for it."""
-    kept, firsts = _kept(state), _firsts(state)
+    firsts = _firsts(state)
+    kept = _kept(state, _late(state, firsts))
     blocks = (one for one in kept if one is run or not _leaves(state, one, run.needs))
     of_its_kind = (one for one in firsts if one.urgency == run.urgency)
     ahead = next(blocks, None) or next(of_its_kind, None)
