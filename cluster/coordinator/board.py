@@ -290,23 +290,23 @@ class Board:
                 self._put(Key(False, run_id), run)
 
     def _show(self, state: State) -> None:
-        """What failed is told while it matters."""
+        """What failed is told while it matters. A model that was to be made or evaluated, and that
+        nobody wants any more, is looked at no more: to ask for it again is an event."""
         stopped = {run_id: run for run_id, run in self._left.items() if run.state in STOPPED}
-        composed = [run_id for run_id, run in stopped.items() if run.kind == "compose"]
-        awaited = self._registry.awaited(composed)
+        asked = [i for i, run in stopped.items() if run.kind in ("compose", "evaluate")]
+        unwanted = {*asked} - self._registry.wanted(asked)
         for run_id, run in stopped.items():
             key = Key(False, run_id)
-            if self._is_past(run, awaited, state):
+            if run_id in unwanted:
+                del self._left[run_id]
+            if run_id in unwanted or self._is_past(run, state):
                 self._put(key, None)
             elif self._entries.get(key) != run:
                 self._put(key, run)
 
-    def _is_past(self, run: RunRecord, awaited: Collection[str], state: State) -> bool:
+    def _is_past(self, run: RunRecord, state: State) -> bool:
         """A refresh that failed, of a vector that is no champion any more, or a fit or a measure of
-        others than those of now; a composition that failed or was cancelled, and that its user
-        awaits no more."""
-        if run.kind == "compose":
-            return run.run_id not in awaited
+        others than those of now."""
         if run.kind in ("fit", "measure"):
             return not is_current(state, state.runs[run.run_id])
         if run.kind != "refresh":

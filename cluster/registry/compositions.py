@@ -37,6 +37,8 @@ _RECIPES = sa.select(sa.literal("").label("user"), *_MADE).join(
 
 _MODELS_OF = _MODELS.where(among(USER.c.name))
 _AWAITED = sa.select(AWAITED.c.run_id).where(among(AWAITED.c.run_id))
+_SOMEBODYS = sa.select(RUN.c.run_id).join(USER, USER.c.composition == RUN.c.model)
+_WANTED = _AWAITED.union(_SOMEBODYS.where(among(RUN.c.run_id)))
 _DONE = (
     sa.select(RUN.c.work, RUN.c.result)
     .where(RUN.c.kind == "compose", RUN.c.state == RunState.DONE, among(RUN.c.user))
@@ -86,11 +88,12 @@ class ModelTable(Database):
             else:
                 owe_later(db, parts_of_model(db, model.digest))
 
-    def awaited(self, run_ids: Collection[str]) -> set[str]:
-        """Of these runs those whose model becomes their user's, when it is made."""
+    def wanted(self, run_ids: Collection[str]) -> set[str]:
+        """Of these runs those whose model becomes their user's, when it is made, and evaluations of
+        a model that somebody has."""
         if not run_ids:
             return set()
-        return set(self._values(_AWAITED, run_id=run_ids))
+        return set(self._values(_WANTED, run_id=run_ids))
 
     def compositions(self, *users: str) -> list[Composition]:
         """The current model of each of these users, by name."""

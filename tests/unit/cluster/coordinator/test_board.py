@@ -132,6 +132,21 @@ def test_work_that_ended_is_gone_and_what_failed_is_told_while_it_matters(scene:
     assert told.work == ()
 
 
+def test_an_evaluation_that_failed_is_told_while_somebody_has_the_model(scene: Scene) -> None:
+    scene.trained("one", "two")
+    following = Following()
+    for number, failed in enumerate([True, False, False, True]):
+        model = ["+one"] if number in (0, 3) else ["+two"]
+        scene.coordinator.compose(asks(f"c{number}"), "ann", model)
+        if failed:
+            scene.coordinator.evaluate(asks(f"e{number}"), "ann")
+            scene.fail("evaluate")
+        told = following.all(lambda version: since(scene, version))
+        assert [run.state for run in told.work] == [RunState.FAILED] * failed
+    scene.restart()
+    assert [run.state for run in scene.status().work] == [RunState.FAILED]
+
+
 def test_what_ended_among_very_many_events_is_gone_too(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
