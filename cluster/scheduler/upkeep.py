@@ -10,7 +10,7 @@ arrival. Arrivals of short trainings save up for a refresh that is due before mo
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, islice, zip_longest
 
 from cluster.domain.base import identity
@@ -191,11 +191,12 @@ def _refreshes(state: State) -> Iterator[RefreshChampion]:
     if state.balance < budget.REFRESH or _active(state, "measure"):
         return
     state.ask = {task for task in state.ask if is_due(state, task)}
-    due = set(state.ask)
-    if _gathers(state, due):
+    if _gathers(state):
         return
+    due = {task: harm(state, task) for task in state.ask}
     while due and state.balance >= budget.REFRESH:
-        due.remove(task := _next(state, due))
+        task = _next(state, due)
+        del due[task]
         refresh = refresh_of(state, task)
         if not is_owed(state, refresh.run_id):
             continue
@@ -207,19 +208,19 @@ def _refreshes(state: State) -> Iterator[RefreshChampion]:
         yield refresh
 
 
-def _gathers(state: State, due: set[str]) -> bool:
+def _gathers(state: State) -> bool:
     """Whether a refresh would have to be made again soon: a task is being trained. But it waits for
     no more than SHARED of them."""
     training = (run for run in state.runs.values() if run.kind == "train")
     coming = any(r.state != RunState.FAILED and placeable(state.nodes, r.needs) for r in training)
-    return coming and all(len(disturbed(state, task)) < SHARED for task in due)
+    return coming and all(len(disturbed(state, task)) < SHARED for task in state.ask)
 
 
-def _next(state: State, due: set[str]) -> str:
-    """Whoever waits longest has met the fewest."""
+def _next(state: State, due: Mapping[str, float]) -> str:
+    """Of those that are due, with what they do. Whoever waits longest has met the fewest."""
     if state.refreshes % TURN == TURN - 1:
         return min(due, key=lambda task: (len(state.champions[task].seen), task))
-    return min(due, key=lambda task: (-harm(state, task), task))
+    return min(due, key=lambda task: (-due[task], task))
 
 
 def is_due(state: State, task: str) -> bool:
