@@ -40,7 +40,9 @@ def answer_table(
 ) -> Table:
     """A row for each answer; within `task`, where one was named. `model`, as it is `stated`, is the
     metadata of the schema."""
-    first = best(ranked, None) if task is None else [_within(task, one) for one in ranked]
+    first = (
+        best(ranked, None) if task is None else [Candidate.first(task, one[task]) for one in ranked]
+    )
     nothing = [None] * len(first)
     columns = [
         [one.task for one in first],
@@ -51,8 +53,3 @@ def answer_table(
     ]
     arrays = [pa.array(column, of.type) for column, of in zip(columns, ANSWERS, strict=True)]
     return pa.Table.from_arrays(arrays, schema=ANSWERS.with_metadata(dict(model)))
-
-
-def _within(task: str, ranked: Ranked) -> Candidate:
-    label, probability = ranked[task][0]
-    return Candidate(task=task, label=label, probability=probability)

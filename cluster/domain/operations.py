@@ -107,6 +107,12 @@ class Candidate(Reply):
     label: str = Field(examples=["happy"])
     probability: float = Field(examples=[0.93])
 
+    @staticmethod
+    def first(task: str, ranked: Sequence[Chance]) -> Candidate:
+        """The likeliest class of a task."""
+        label, probability = ranked[0]
+        return Candidate(task=task, label=label, probability=probability)
+
 
 def candidates(answer: Ranked) -> list[Candidate]:
     """Of an answer for which no task was named, likeliest first."""
@@ -120,7 +126,12 @@ def candidates(answer: Ranked) -> list[Candidate]:
 
 def best(answers: Iterable[Ranked], tasks: Sequence[str] | None) -> tuple[Candidate, ...]:
     """The likeliest of each answer; none where tasks were named."""
-    return () if tasks else tuple(candidates(answer)[0] for answer in answers)
+    return () if tasks else tuple(map(_likeliest, answers))
+
+
+def _likeliest(answer: Ranked) -> Candidate:
+    task = max(answer, key=lambda task: answer[task][0][1])
+    return Candidate.first(task, answer[task])
 
 
 class Belonging(Reply):
@@ -164,8 +175,8 @@ class Answers(Reply):
     @property
     def likeliest(self) -> tuple[Candidate, ...]:
         """`best`; where tasks were named, that of each task."""
-        within = ({task: ranked[:1]} for one in self.answers for task, ranked in one.items())
-        return self.best or tuple(first for one in within for first in candidates(one)[:1])
+        tasks = (task for answer in self.answers for task in answer.items())
+        return self.best or tuple(Candidate.first(*task) for task in tasks)
 
 
 class Exported(Reply):
