@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, File, Form, Path, Query, UploadFile
+from fastapi.responses import JSONResponse
+from pydantic_core import to_json
 
 from cluster.api.access import Guarded
 from cluster.api.dependencies import Act, Asked, Look
@@ -29,7 +31,15 @@ from cluster.domain.status import NAMED, CompositionRun
 from cluster.domain.tasks import CHAMPION
 from tacl.compose.terms import parse_term
 
-ROUTER = APIRouter(route_class=Guarded, tags=["compositions"])
+
+class Body(JSONResponse):
+    """JSON in which what is not finite is null: reports as they are kept have it."""
+
+    def render(self, content: Any) -> bytes:
+        return to_json(content, inf_nan_mode="null")
+
+
+ROUTER = APIRouter(route_class=Guarded, tags=["compositions"], default_response_class=Body)
 UserName = Annotated[Name, Path(examples=["alice"])]
 After = Annotated[
     Name | Literal[""], Query(description="Those after this user: the last of the page before.")

@@ -6,10 +6,11 @@ import base64
 import io
 import json
 import logging
+import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
@@ -18,10 +19,9 @@ from PIL import Image
 import tacl
 from cluster.api import bodies, limits
 from cluster.api.access import hashed
-from cluster.api.app import create_app
 from cluster.domain.base import RequestContext
-from cluster.domain.compositions import Composition
-from cluster.domain.status import Event
+from cluster.domain.compositions import Composition, Report
+from cluster.domain.status import CompositionRun, Event, RunState, RunStatus
 from tacl.errors import BadName
 from tests.support.api_scene import Local, headers, scene
 from tests.support.fakes import submission
@@ -335,12 +335,26 @@ def test_bad_questions(people, body: dict, status: int, error: str) -> None:
     assert answer.json()["request_id"] == answer.headers["x-request-id"]
 
 
-def test_what_is_not_finite_is_null_in_json() -> None:
-    """On every route that says nothing else."""
-    app = create_app(cast(Any, None), open_to_all=True)
-    app.get("/figures")(lambda: {"loss": float("nan"), "norm": float("inf")})
-    answer = TestClient(app, base_url="http://localhost").get("/figures")
-    assert (answer.status_code, answer.content) == (200, b'{"loss":null,"norm":null}')
+def test_what_is_not_finite_is_null_in_json(tmp_path, monkeypatch) -> None:
+    """What people are told says so itself; of reports, which are kept as they are, the route."""
+    app, service = scene(tmp_path, open_to_all=True)
+    run: dict[str, Any] = {"run_id": "ab", "attempt": 1, "created": 1.0, "loss": math.nan}
+    made: dict[str, Any] = {"user": "local", "method": "atlas", "terms": (), "state": "ready"}
+    report = Report(accuracies={}, judged_on="nothing", figures={"loss": math.inf}, seconds=1.0)
+    found = {
+        "run": RunStatus(**run, state=RunState.RUNNING, kind="train", task="news", about="news"),
+        "composition_run": CompositionRun(**run, **made, report=report),
+    }
+
+    async def ask(method: Callable[..., Any], *_: object) -> Any:
+        return found[method.__name__]
+
+    monkeypatch.setattr(service, "ask", ask)
+    http = TestClient(app, base_url="http://localhost")
+    for path in ("runs/ab", "compositions/local/runs/ab"):
+        told = http.get(f"/v1/{path}")
+        assert (told.status_code, told.json()["loss"]) == (200, None)
+    assert told.json()["report"]["figures"] == {"loss": None}
 
 
 def test_picture_files(people, world) -> None:
