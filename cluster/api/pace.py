@@ -144,7 +144,8 @@ class InTurns:
         """Now. Strangers are no others to a user, whom they would slow down."""
         while self._asked and next(iter(self._asked.values())) < time.monotonic() - RECENT:
             del self._asked[next(iter(self._asked))]
-        return AMONG_OTHERS if self._asked.keys() - {sender} else ALONE
+        others = len(self._asked) - (sender in self._asked)
+        return AMONG_OTHERS if others else ALONE
 
 
 PACED = Middleware(InTurns)
