@@ -58,13 +58,13 @@ class Journal(Database):
     def happened(self, after: int) -> tuple[int, list[Happened]]:
         """The number of the last event, and what happened after the one of a number: nothing is
         listed where that is below 0."""
-        columns = EVENT.c.number, EVENT.c.kind, EVENT.c.task, EVENT.c.run_id
-        query = sa.select(*columns).where(EVENT.c.number > after).order_by(EVENT.c.number)
         with self._read() as db:
             number = db.scalar(_LAST) or 0
-            is_new = 0 <= after < number
-            rows = db.execute(query.where(EVENT.c.number <= number)).all() if is_new else ()
-        return number, [Happened(*row) for row in rows]
+            if not 0 <= after < number:  # asked for every request, which mostly finds nothing new
+                return number, []
+            columns = EVENT.c.number, EVENT.c.kind, EVENT.c.task, EVENT.c.run_id
+            query = sa.select(*columns).where(EVENT.c.number > after, EVENT.c.number <= number)
+            return number, [Happened(*row) for row in db.execute(query.order_by(EVENT.c.number))]
 
     def founding(self) -> float | None:
         """When its home was made: no two homes are of the same moment. None before that."""
