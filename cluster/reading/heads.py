@@ -54,10 +54,7 @@ class FittedHeads:
         """By task, of what is added; nothing while no fit has them all. A model that is no sum of
         whole vectors has its own, or none. What private tasks taught is for models of their owner's
         tasks."""
-        if model.fitted:
-            return {one.task: one for one in model.fitted}
-        fit = answering(self.fits, added(model), owners)
-        return fit.by_task(added(model)) if fit else {}
+        return _fitted(model, answering(self.fits, added(model), owners))
 
     def blobs(self, tasks: Collection[str]) -> set[str]:
         """Of the heads of these tasks."""
@@ -76,8 +73,8 @@ class FittedHeads:
     def answering(self, model: Composition, owners: Mapping[str, str]) -> Composition:
         """The same model; its vectors name the heads that answer, of a task that is added every
         version the same, and it names what tells inputs of none of its tasks."""
-        fitted, fit = self.of(model, owners), answering(self.fits, added(model), owners)
-        if not fitted:
+        fit = answering(self.fits, added(model), owners)
+        if not (fitted := _fitted(model, fit)):
             return model
         terms = tuple(
             term.model_copy(
@@ -89,3 +86,9 @@ class FittedHeads:
         )
         novelty = fit.novelty if fit else model.novelty
         return model.model_copy(update={"terms": terms, "novelty": novelty})
+
+
+def _fitted(model: Composition, fit: HeadFit | None) -> dict[str, FittedHead]:
+    if model.fitted:
+        return {one.task: one for one in model.fitted}
+    return fit.by_task(added(model)) if fit else {}
