@@ -25,6 +25,8 @@ from cluster.learner.artifacts import BATCH, Materials
 from cluster.learner.progress import Tell
 from cluster.learner.seen_rows import kept, tensor_of
 from cluster.storage.home import Home
+from cluster.storage.samples import Raw, labelled_rows
+from tacl.backbone import Item
 from tacl.compose.arithmetic import composed
 from tacl.compose.materialized import materialized, materialized_features
 from tacl.errors import MixedRegimes
@@ -194,12 +196,17 @@ class TestRows:
         self._task, self._width = task, width
 
     @cached_property
-    def _data(self):
-        return self._materials.labelled(self._task.test)
+    def _rows(self) -> tuple[list[Raw], list[int]]:
+        return labelled_rows(self._materials.blobs, self._task.test)
 
-    @property
+    @cached_property
+    def _items(self) -> list[Item]:
+        """For a pass, if one is needed: to prepare pictures takes longer than all additions."""
+        return self._materials.prepared(self._rows[0])
+
+    @cached_property
     def labels_N(self) -> Tensor:
-        return self._data.labels
+        return torch.tensor(self._rows[1])
 
     @cached_property
     def features_ND(self) -> Tensor:
@@ -209,7 +216,7 @@ class TestRows:
     @cached_property
     def plain_NE(self) -> Tensor:
         """The same, and beside it what inner blocks give."""
-        return self._once("plain", lambda: self._materials.plain(self._data.items))
+        return self._once("plain", lambda: self._materials.plain(self._items))
 
     def tangent_of(self, model: Composition) -> Tensor:
         """J(x) tau of the model, [N, D]."""
@@ -256,7 +263,7 @@ class TestRows:
         def compute() -> Tensor:
             backbone = self._materials.backbone
             theta = materialized(backbone.encoder, self._materials.tau(model))
-            return materialized_features(backbone, theta, self._data.items, BATCH)
+            return materialized_features(backbone, theta, self._items, BATCH)
 
         return self._once(f"materialized {what}", compute)
 
@@ -269,7 +276,7 @@ class TestRows:
 
     def _one_pass(self, what: Terms | str, tau_of: Callable[[], Params]) -> Tensor:
         def compute() -> Tensor:
-            return self._materials.tangents(self._data.items, {"sum": tau_of()}).tangents["sum"]
+            return self._materials.tangents(self._items, {"sum": tau_of()}).tangents["sum"]
 
         return self._once(what, compute)
 

@@ -102,11 +102,12 @@ def test_a_model_of_vectors_seen_before_needs_no_encoder(
     evaluate(scene, tiny.composition((1.0, one)))
     evaluate(scene, tiny.composition((1.0, two)))
 
-    def never(self: Materials) -> None:
-        raise AssertionError("an encoder pass")
+    def never(self: Materials, *_: object) -> None:
+        raise AssertionError("an encoder pass, or an input for one")
 
     monkeypatch.setattr(Materials, "module", property(never))
-    monkeypatch.setattr(Materials, "features", never)
+    for needed in ("features", "prepared"):
+        monkeypatch.setattr(Materials, needed, never)
     found = evaluate(scene, tiny.composition((0.25, one), (-1.0, two)))
     monkeypatch.undo()
     terms = [(0.25, one), (-1.0, two)]
