@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata as metadata
 import os
+import threading
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import Context
 from typing import Any
@@ -18,6 +19,7 @@ from tacl.errors import BadConfig
 
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 NEEDED = ("opentelemetry-exporter-otlp-proto-http", "opentelemetry-instrumentation-fastapi")
+PATIENCE = 2.0  # seconds; OpenTelemetry itself tries for ten, whatever it is told
 
 
 def is_on() -> bool:
@@ -89,11 +91,14 @@ def note(**facts: str | None) -> None:
 
 
 def flush() -> None:
-    """Send what there is, before this process may be ended."""
+    """Send what there is, before this process may be ended. Who answers nothing, and is tried again
+    and again, holds up the result of a run no longer than PATIENCE."""
     if is_on():
         from cluster.tracing import spans
 
-        spans.provider().force_flush()
+        sending = threading.Thread(target=spans.provider().force_flush, daemon=True)
+        sending.start()
+        sending.join(PATIENCE)
 
 
 def trace_requests(app: Any) -> None:

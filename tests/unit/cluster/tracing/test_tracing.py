@@ -7,6 +7,7 @@ import importlib.metadata as metadata
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -141,6 +142,20 @@ def test_an_operation_names_its_request_and_the_run_that_it_made(
     tracing.flush()
     facts = collector.named("refresh").facts
     assert facts == {"tacl.request_id": "again", "tacl.run_id": answer.run_id}
+
+
+def test_a_collector_that_is_away_holds_up_no_result(
+    collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from cluster.tracing import spans
+
+    back = threading.Event()
+    monkeypatch.setattr(spans.provider(), "force_flush", lambda: back.wait(5))
+    monkeypatch.setattr(tracing, "PATIENCE", 0.1)
+    began = time.monotonic()
+    tracing.flush()
+    assert time.monotonic() - began < 4
+    back.set()
 
 
 def test_without_an_endpoint_nothing_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
