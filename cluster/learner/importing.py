@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,7 +23,7 @@ from cluster.domain.work import Trained, TrainWork
 from cluster.learner.artifacts import BATCH, Materials
 from cluster.learner.interference import stored_vector
 from cluster.learner.progress import Begins
-from cluster.learner.training import head_of, validated
+from cluster.learner.training import validated
 from cluster.storage.home import Home
 from tacl.backbone import Backbone
 from tacl.compose.materialized import materialized, materialized_features
@@ -126,7 +127,8 @@ def import_task(work: TrainWork, home: Home, begins: Begins, device: str = "cpu"
     submission, materials = work.submission, Materials(home, work.base, device)
     source = _source(work, materials)
     begins(Phase.HEAD)
-    head = head_of(materials, submission, materials.labelled(submission.train))
+    train = partial(materials.labelled, submission.train)
+    head = materials.head_from(submission.classes, train, submission.templates)
     begins(Phase.MEASURING)
     validation = materials.labelled(submission.validation)
     kept, outside = split(source, materials.backbone)

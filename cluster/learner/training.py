@@ -22,7 +22,7 @@ from cluster.coordinator.arrivals import Arrivals
 from cluster.domain.base import PAGE, Base
 from cluster.domain.outcomes import GivesWay
 from cluster.domain.status import Phase
-from cluster.domain.tasks import GENERIC, Arrival, Options, Shard, Submission
+from cluster.domain.tasks import GENERIC, Arrival, Options, Shard
 from cluster.domain.work import Lease, Leave, Progress, Trained, TrainWork
 from cluster.learner.artifacts import Materials, asked_device
 from cluster.learner.interference import stored_vector
@@ -84,7 +84,8 @@ def train_task(work: TrainWork, home: Home, known: Teller) -> Trained | None:
     materials = Materials(home, work.base, asked_device(submission.options))
     begins(Phase.HEAD)
     data = materials.labelled(submission.train)
-    head = ranks.first(lambda: head_of(materials, submission, data))
+    templates = submission.templates
+    head = ranks.first(lambda: materials.head_from(submission.classes, lambda: data, templates))
     config = configuration(submission.options, len(data), materials.backbone.trainable)
     if submission.options.share == "statistics" and ranks.rank == 0:
         begins(Phase.STATISTICS)
@@ -140,11 +141,6 @@ def named(metrics: Mapping[str, float], base: Base) -> dict[str, float]:
     """For a tracker: the accuracy without a vector by what the head is made of."""
     own = "validation_" + base.untrained.replace("-", "_").replace(" ", "_")
     return {own if name == BEFORE else name: value for name, value in metrics.items()}
-
-
-def head_of(materials: Materials, task: Submission, train: Labelled) -> Head:
-    """Under which a task is trained, and an imported vector measured."""
-    return materials.head_from(task.classes, lambda: train, task.templates)
 
 
 def configuration(options: Options, rows: int, trainable: tuple[str, ...]) -> TrainConfig:

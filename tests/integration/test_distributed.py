@@ -20,7 +20,7 @@ from cluster.domain.work import Evaluated, EvaluateWork, TaskData, Trained, Trai
 from cluster.learner.artifacts import Materials
 from cluster.learner.group import on_group
 from cluster.learner.learner import Learner
-from cluster.learner.training import configuration, head_of
+from cluster.learner.training import configuration
 from cluster.storage.home import Home
 from tacl import embedded
 from tacl.embedded.parquet import png
@@ -100,7 +100,7 @@ def gradient(engine: Engine, materials: Materials, work: TrainWork, share: slice
     """Leaves the gradient of one step's loss, from a tau that is not zero."""
     task = work.submission
     data = materials.labelled(task.train)
-    head = head_of(materials, task, data)
+    head = materials.head_from(task.classes, lambda: data)
     config = configuration(task.options, len(data), materials.backbone.trainable)
     stores = [Store("other", data.items[:40], materials.feature_norm(task.shard))]
     with torch.no_grad():
