@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache, partial
 from pathlib import Path
 
 import torch
@@ -18,6 +19,7 @@ from cluster.domain.work import FitTask, FitWork
 from cluster.learner.artifacts import Materials
 from cluster.learner.progress import Tell
 from cluster.learner.seen_rows import Seen, due, kept, read, write, written_by
+from cluster.storage.blobs import Blobs
 from cluster.storage.home import Home
 from cluster.storage.listed import listed_tasks
 from cluster.storage.samples import Raw, labelled_rows, probe_inputs, training_inputs
@@ -51,8 +53,8 @@ def fit(work: FitWork, home: Home, tell: Tell, device: str = "cpu") -> Fitted:
     for done, task in enumerate(tasks, 1):
         name = task.vector.task
         rows.train[name] = seeing.rows(task, task.train)
-        rows.validation[name] = seeing.rows(task, task.validation)
         rows.frozen[name] = at_theta0.rows(name, task.train, 2 * seeing.most)
+        rows.validation[name] = seeing.rows(task, task.validation)
         if tell(done, len(tasks), None) and done < len(tasks):
             raise GivesWay
     return learned(materials, [task.vector for task in tasks], rows, started)
@@ -108,11 +110,13 @@ class AtTheta0:
     def __init__(self, materials: Materials, home: Home, owner: str) -> None:
         self._materials, self._owner = materials, owner
         self._folder = home.path / "cache" / "heads"
+        # Asked for several times in a row, and not to be held longer: pictures are large.
+        self.labelled = lru_cache(maxsize=1)(partial(labelled_rows, materials.blobs))
 
     def rows(self, task: str, part: BlobRef, most: int) -> LabelledFeatures:
         """At most so many of a part of a task's rows, at most FROZEN_ROWS: one of each class before
         two of any."""
-        raws, labels = labelled_rows(self._materials.blobs, part)
+        raws, labels = self.labelled(part)
         stored = sample_rows(range(len(raws)), FROZEN_ROWS, 0, labels)
         file = self.file("plain of each class", task, part)
         plain_NE = kept(file, lambda: self._plain([raws[row] for row in stored]))
@@ -123,13 +127,12 @@ class AtTheta0:
 
     def generic(self, shard: BlobRef) -> tuple[Tensor, Tensor]:
         """Samples of no task, to learn from and to judge by."""
-        blobs = self._materials.blobs
-        inputs = {"learned": training_inputs(blobs, shard), "judged": probe_inputs(blobs, shard)}
-        learned_NE, judged_NE = (
-            kept(self.file(f"plain {part}", GENERIC, shard), lambda raws=raws: self._plain(raws))
-            for part, raws in inputs.items()
-        )
-        return learned_NE, judged_NE
+
+        def plain(part: str, read: Callable[[Blobs, BlobRef], list[Raw]]) -> Tensor:
+            file = self.file(f"plain {part}", GENERIC, shard)
+            return kept(file, lambda: self._plain(read(self._materials.blobs, shard)))
+
+        return plain("learned", training_inputs), plain("judged", probe_inputs)
 
     def file(self, kind: str, task: str, part: BlobRef) -> Path:
         base = self._materials.backbone.digest
@@ -171,7 +174,7 @@ class Seeing:
         self._sums = Sums(materials.module, materials.backbone, [*refs], tau_of)
 
     def rows(self, task: FitTask, part: BlobRef) -> Pair:
-        name, (raws, labels) = task.vector.task, labelled_rows(self._materials.blobs, part)
+        name, (raws, labels) = task.vector.task, self._at_theta0.labelled(part)
         file = self._at_theta0.file("moved", name, part)
         seen = read(file)
         chosen = sample_rows(range(len(raws)), self.most, 0, labels)

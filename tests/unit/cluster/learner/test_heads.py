@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from cluster.domain.base import BlobRef
 from cluster.domain.compositions import Fitted
 from cluster.domain.outcomes import GivesWay
 from cluster.domain.work import Evaluated, EvaluateWork, FitTask, FitWork, TaskData
@@ -19,8 +20,10 @@ from cluster.learner.artifacts import Materials
 from cluster.learner.heads import AtTheta0, Seeing, again_of, rows_of_each
 from cluster.learner.learner import Learner
 from cluster.learner.seen_rows import Seen, due, read, write, written_by
+from cluster.storage.blobs import Blobs
 from cluster.storage.home import Home
 from cluster.storage.listed import listed_tasks, store_tasks
+from cluster.storage.samples import Raw
 from tacl.backbone import Item
 from tacl.heads.head import union
 from tacl.models.sums import Sums
@@ -112,6 +115,14 @@ def test_what_was_measured_is_measured_again_a_few_rows_at_a_time(
         decoded.append(len(raws))
         return real(materials, raws)
 
+    reads: list[BlobRef] = []
+    rows_of = learner_heads.labelled_rows
+
+    def read(blobs: Blobs, part: BlobRef) -> tuple[list[Raw], list[int]]:
+        reads.append(part)
+        return rows_of(blobs, part)
+
+    monkeypatch.setattr(learner_heads, "labelled_rows", read)
     monkeypatch.setattr(Materials, "prepared", prepared)
     monkeypatch.setattr(learner_heads, "Sums", Counted)
     monkeypatch.setattr(learner_heads, "AGAIN", 6)
@@ -119,6 +130,7 @@ def test_what_was_measured_is_measured_again_a_few_rows_at_a_time(
     assert len(set(turns)) == 1
     assert turns[0] > 0, "rows meet other sums than the rows of the turn before"
     assert passed == decoded == [3, 3, 3, 3]  # training and validation rows of two tasks
+    assert reads == [part for task in scene.tasks for part in (task.train, task.validation)]
     assert again.metrics["unknown"] == pytest.approx(fitted.metrics["unknown"], abs=0.1)
 
 
