@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,7 @@ from cluster.learner.progress import Tell
 from cluster.storage.checkpoints import Checkpoints, checkpoints
 from cluster.storage.home import Home
 from tacl.evaluation.interference import logit_change, tau_jp
-from tacl.evaluation.tangents import Cached
-from tacl.heads.head import Head
-from tacl.vectors import Params, TaskVector, params
+from tacl.vectors import TaskVector, params
 
 PAIRS = "pairs.json"
 Probe = tuple[str, str]  # digests of the samples and of the head
@@ -29,7 +27,7 @@ def measure(work: MeasureWork, home: Home, tell: Tell, device: str = "cpu") -> M
     between two shards, and goes on with those that are left."""
     materials = Materials(home, work.base, device)
     refs = {ref.digest: ref for ref, _ in work.pairs}
-    taus = {digest: materials.vector(ref).to_params() for digest, ref in refs.items()}
+    vectors = {digest: materials.vector(ref) for digest, ref in refs.items()}
     store = checkpoints(home.checkpoints, work.run_id)
     found = _kept(store)
     wanted = dict.fromkeys((ref.digest, _probe(shard)) for ref, shard in work.pairs)
@@ -37,8 +35,8 @@ def measure(work: MeasureWork, home: Home, tell: Tell, device: str = "cpu") -> M
         on_shard = [ref for ref, other in work.pairs if _probe(other) == _probe(shard)]
         if all((ref.digest, _probe(shard)) in found for ref in on_shard):
             continue
-        vectors = {ref.digest: (ref.task, taus[ref.digest]) for ref in on_shard}
-        for pair in measured_pairs(materials, vectors, shard):
+        asked = {ref.digest: vectors[ref.digest] for ref in on_shard}
+        for pair in measured_pairs(materials, asked.values(), shard):
             found[pair.vector_digest, _probe(shard)] = pair
         if tell(len(found), len(wanted), None) and len(found) < len(wanted):
             store.write(len(found), partial(_keep, found))
@@ -71,14 +69,30 @@ def _asked(found: Found, ref: VectorRef, shard: Shard) -> Pair:
 
 
 def measured_pairs(
-    materials: Materials, vectors: Mapping[str, tuple[str, Params]], shard: Shard
-) -> Sequence[Pair]:
-    """One dual pass over the shard's probe for each vector, by digest with its task, as if none was
-    published yet; logits where the shard's task has a head."""
-    taus = {digest: tau for digest, (_, tau) in vectors.items()}
-    cached = materials.tangents(materials.probe_items(shard.blob), taus)
+    materials: Materials, vectors: Iterable[TaskVector], shard: Shard
+) -> Iterator[Pair]:
+    """One dual pass over the shard's probe for each vector, which is dense for that long, as if
+    none was published yet; logits where the shard's task has a head."""
+    items = materials.probe_items(shard.blob)
     head = materials.head(shard.head) if shard.head else None
-    return [_pair(task, digest, shard, cached, head) for digest, (task, _) in vectors.items()]
+    for vector in vectors:
+        cached = materials.tangents(items, {vector.digest: vector.to_params()})
+        tangent_ND = cached.tangents[vector.digest]
+        size = tau_jp(tangent_ND)
+        change = logit_change(cached.features_ND, tangent_ND, head) if head else None
+        yield Pair(
+            task=vector.task,
+            version=0,
+            vector_digest=vector.digest,
+            on=shard.task,
+            shard_digest=shard.blob.digest,
+            tau_jp=size.mean,
+            standard_error=size.standard_error,
+            rows=size.rows,
+            head=shard.head,
+            logits=change and change.mean,
+            logits_error=change and change.standard_error,
+        )
 
 
 def stored_vector(
@@ -86,31 +100,9 @@ def stored_vector(
 ) -> dict[str, Any]:
     """What the result of a run says of the vector that it made: its blob, its norm, and what it
     does on the probes of the shards."""
-    tau = vector.to_params()
-    own = {vector.digest: (vector.task, tau)}
-    pairs = [pair for shard in shards for pair in measured_pairs(materials, own, shard)]
     return {
         "vector_digest": vector.digest,
         "vector_blob": materials.put(vector.save),
-        "norm": params.norm(tau),
-        "pairs": tuple(pairs),
+        "norm": params.norm(vector.to_params()),
+        "pairs": tuple(pair for one in shards for pair in measured_pairs(materials, [vector], one)),
     }
-
-
-def _pair(task: str, digest: str, shard: Shard, cached: Cached, head: Head | None) -> Pair:
-    tangent_ND = cached.tangents[digest]
-    size = tau_jp(tangent_ND)
-    change = logit_change(cached.features_ND, tangent_ND, head) if head else None
-    return Pair(
-        task=task,
-        version=0,
-        vector_digest=digest,
-        on=shard.task,
-        shard_digest=shard.blob.digest,
-        tau_jp=size.mean,
-        standard_error=size.standard_error,
-        rows=size.rows,
-        head=shard.head,
-        logits=change and change.mean,
-        logits_error=change and change.standard_error,
-    )

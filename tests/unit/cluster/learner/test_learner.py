@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -233,6 +234,31 @@ def test_measuring_gives_what_training_measured(scene: Scene) -> None:
         assert pair.version == 1
         assert pair.vector_digest == expected.vector_digest
         assert pair.tau_jp == pytest.approx(expected.tau_jp, rel=1e-5)
+
+
+def test_a_measure_has_one_dense_vector_at_a_time(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Blocks(dict[str, Tensor]):
+        """What a weak reference can be to."""
+
+        __hash__ = object.__hash__  # type: ignore[assignment]
+
+    dense: weakref.WeakSet[Blocks] = weakref.WeakSet()
+    to_params, most = TaskVector.to_params, list[int]()
+
+    def counted(vector: TaskVector) -> Blocks:
+        found = Blocks(to_params(vector))
+        dense.add(found)
+        most.append(len(dense))
+        return found
+
+    monkeypatch.setattr(TaskVector, "to_params", counted)
+    pairs = tuple((ref, tiny.generic(scene.home)) for ref in scene.refs)
+    base = tiny.train_work(scene.home, scene.tasks[0]).base
+    work = MeasureWork(run_id="measure", base=base, pairs=pairs, attempt=1)
+    Learner(str(scene.home.path), tiny.Teller()).work(work)
+    assert most == [1, 1]
 
 
 def test_behind_a_head_the_change_of_the_logits_is_measured(scene: Scene) -> None:
