@@ -16,7 +16,7 @@ class Following:
         self._work: dict[str, RunStatus] = {}
 
     def hear(self, told: ClusterStatus) -> ClusterStatus:
-        """The whole status as of this answer."""
+        """The whole status as of this answer; the answer itself, where more is to be asked for."""
         if told.whole:
             self._tasks, self._work = {}, {}
         self._tasks |= {one.name: one for one in told.tasks}
@@ -25,6 +25,8 @@ class Following:
             self._tasks.pop(name, None)
             self._work.pop(name, None)
         self.version = told.version
+        if told.more:
+            return told
         tasks = sorted(self._tasks.values(), key=lambda task: task.created)
         work = sorted(self._work.values(), key=lambda run: run.created)
         whole = {"tasks": tuple(tasks), "work": tuple(work), "gone": (), "whole": True}
