@@ -16,6 +16,7 @@ import contextlib
 import logging
 import os
 import secrets
+import shutil
 import signal
 import stat
 import subprocess
@@ -189,13 +190,15 @@ def _started(home: Home, cpus: int | None) -> Iterator[Running]:
 
     try:
         _start_ray(cpus)
-        address = ray.get_runtime_context().gcs_address
-        yield Running(pid=os.getpid(), address=address, token=str(home.token_file))
+        context = ray.get_runtime_context()
+        session = sessions() / context.get_session_name()
+        yield Running(pid=os.getpid(), address=context.gcs_address, token=str(home.token_file))
     finally:
         family = psutil.Process().children(recursive=True)
         ray.shutdown()
         end(family)
         home.running_file.unlink(missing_ok=True)
+    shutil.rmtree(session, ignore_errors=True)  # Ray would keep its logs, of every start, for ever
 
 
 def _start_ray(cpus: int | None) -> None:

@@ -6,9 +6,11 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
+import ray
 
 from cluster.client.client import Client
 from cluster.errors import exit_code
@@ -134,6 +136,29 @@ def test_what_ray_opens_to_everybody_lies_where_nobody_else_may_enter(
     path.write_text("a file")
     with pytest.raises(BadConfig, match="RAY_TMPDIR|only you may enter"):
         head.sessions()
+
+
+def test_of_a_cluster_that_ended_in_order_ray_leaves_no_logs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    session, home = head.sessions() / "session_now", Home(tmp_path / "home")
+    context = SimpleNamespace(gcs_address="127.0.0.1:1", get_session_name=lambda: session.name)
+    monkeypatch.setattr(ray, "get_runtime_context", lambda: context)
+    monkeypatch.setattr(ray, "shutdown", lambda: None)
+    monkeypatch.setattr(head, "end", lambda family: None)
+    monkeypatch.setattr(head, "_prepare_environment", lambda home: None)
+    monkeypatch.setattr(head, "_start_ray", lambda cpus: session.mkdir(parents=True))
+    other = head.sessions() / "session_of_another_home"
+    other.mkdir(parents=True)
+    with pytest.raises(OSError, match="why"), head._started(home, None):
+        raise OSError("why")  # which Ray's logs tell perhaps
+    assert session.is_dir()
+    session.rmdir()
+    with head._started(home, None):
+        assert session.is_dir()
+    assert not session.exists()
+    assert other.is_dir()
 
 
 @pytest.mark.parametrize("there", [True, False])
