@@ -24,7 +24,7 @@ from packaging.requirements import Requirement
 from cluster.domain.base import Message
 from cluster.domain.status import Resources
 from cluster.domain.tasks import GENERIC
-from cluster.runtime import processors
+from cluster.runtime import memory, processors
 from cluster.runtime.again import head_here
 from cluster.storage.home import Home, Running
 from tacl.errors import BadConfig, CorruptBlob, StorageUnavailable, TaclError
@@ -128,7 +128,7 @@ def _processors() -> Check:
 
 
 def _memory() -> Check:
-    free = psutil.virtual_memory().available  # what could be had, caches given up
+    free = memory.free()
     advice = f"{MEMORY / GIB:.0f} GiB are needed for one training at a time"
     return Check(check="memory", ok=free >= MEMORY, found=_free(free), advice=advice)
 

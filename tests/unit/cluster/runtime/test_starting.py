@@ -10,7 +10,7 @@ import ray
 
 from cluster.domain.base import BlobRef
 from cluster.registry import Registry
-from cluster.runtime import doctor, head, processors
+from cluster.runtime import doctor, head, memory, processors
 from cluster.storage.home import Founding, Home, Settings, publish, published, write
 from tacl.errors import BadConfig, ClusterNotRunning, HomeInUse
 from tests.support.fakes import BASE
@@ -54,6 +54,24 @@ def test_a_container_has_the_cpus_that_it_may_use(
     monkeypatch.setattr(ray, "init", asked.update)
     head._start_ray(None)
     assert (asked["num_cpus"], doctor._processors().found) == (cpus, str(cpus))
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_a_container_has_the_memory_that_it_may_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    """As of `docker run --memory` or a pod's limit; what it has for caches it can give up."""
+    _, limit, used, caches = memory.GROUPS[version]
+    monkeypatch.setattr(memory, "GROUPS", ((tmp_path, limit, used, caches),))
+    whole = memory.free()
+    (tmp_path / limit).write_text("max\n")
+    (tmp_path / used).write_text(f"{3 << 29}\n")
+    (tmp_path / "memory.stat").write_text(f"anon 7\n{caches} {1 << 30}\n")
+    assert memory.free() == pytest.approx(whole, rel=0.5)
+    (tmp_path / limit).write_text(f"{1 << 30}\n")
+    assert memory.free() == 1 << 29
+    found = doctor._memory()
+    assert (found.ok, found.found) == (False, "0.5 GiB free")
 
 
 def test_a_home_of_an_earlier_version_gets_the_tables_of_this_one(tmp_path: Path) -> None:

@@ -1,0 +1,30 @@
+"""How much memory is free for this process and those beside it: a container may have less than its
+machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import psutil
+
+# Of a container, in the second version of control groups, and the first: what it may have, what it
+# has, and what of that are caches, by name in `memory.stat`.
+GROUPS = (
+    (Path("/sys/fs/cgroup"), "memory.max", "memory.current", "inactive_file"),
+    (
+        Path("/sys/fs/cgroup/memory"),
+        *("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    ),
+)
+
+
+def free() -> int:
+    """Bytes that could be had, caches given up."""
+    found = psutil.virtual_memory().available
+    for folder, limit, used, caches in GROUPS:
+        most = (folder / limit).read_text().strip() if (folder / limit).exists() else "max"
+        if most.isdecimal():
+            kinds = dict(map(str.split, (folder / "memory.stat").read_text().splitlines()))
+            taken = int((folder / used).read_text()) - int(kinds[caches])
+            found = min(found, max(0, int(most) - taken))
+    return found
