@@ -15,7 +15,8 @@ from cluster.runtime import near
 from cluster.storage.home import Home
 from tacl.errors import NotAllowed
 
-OF_HEADS = ("serves",)
+DECLARED = (*READS, *vars(CoordinatorAPI), *vars(RunAPI))
+METHODS = frozenset(name for name in DECLARED if not name.startswith("_")) | {"serves"}  # to heads
 LONG = ("collect", "references")  # they read all there is, and let others go on meanwhile
 
 
@@ -30,7 +31,7 @@ class WatchedCoordinator:
         near.listen(Home.at(home).path, self._call)
 
     def _call(self, method: str, arguments: Sequence[object]) -> Any:
-        if method not in methods():
+        if method not in METHODS:
             raise NotAllowed(f"a coordinator has no method {method}")
         return getattr(self, method)(*arguments)
 
@@ -61,10 +62,5 @@ def _request_id(arguments: Sequence[Any]) -> str | None:
     return first.request_id if isinstance(first, RequestContext) else None
 
 
-def methods() -> list[str]:
-    declared = [*READS, *vars(CoordinatorAPI), *vars(RunAPI)]
-    return [*(name for name in declared if not name.startswith("_")), *OF_HEADS]
-
-
-for name in methods():
+for name in METHODS:
     setattr(WatchedCoordinator, name, _passing_on(name))
