@@ -39,9 +39,10 @@ _MODELS_OF = _MODELS.where(among(USER.c.name))
 _AWAITED = sa.select(AWAITED.c.run_id).where(among(AWAITED.c.run_id))
 _SOMEBODYS = sa.select(RUN.c.run_id).join(USER, USER.c.composition == RUN.c.model)
 _WANTED = _AWAITED.union(_SOMEBODYS.where(among(RUN.c.run_id)))
-_DONE = (
+_THEIRS = sa.select(RUN.c.number).where(among(RUN.c.user))
+_DONE = (  # by numbers: else SQLite would look at everybody's
     sa.select(RUN.c.work, RUN.c.result)
-    .where(RUN.c.kind == "compose", RUN.c.state == RunState.DONE, among(RUN.c.user))
+    .where(RUN.c.kind == "compose", RUN.c.state == RunState.DONE, RUN.c.number.in_(_THEIRS))
     .order_by(RUN.c.number)
 )
 

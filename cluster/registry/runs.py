@@ -251,8 +251,9 @@ class RunTable(Database):
     ) -> Iterator[tuple[RunRecord, orders.Evaluated]]:
         """Those of a user, or of anybody, and of these models: the latest first, read by PAGE."""
         done = sa.select(RUN).where(*one(RUN, kind="evaluate", state=RunState.DONE))
-        if user is not None:
-            done = done.where(sa.or_(RUN.c.user == user, RUN.c.model.in_(models)))
+        if user is not None:  # by numbers: else SQLite would look at everybody's
+            theirs = sa.or_(RUN.c.user == user, RUN.c.model.in_(models))
+            done = done.where(RUN.c.number.in_(sa.select(RUN.c.number).where(theirs)))
         done = done.order_by(RUN.c.number.desc()).limit(PAGE)
         rows = self._rows(done)
         while rows:

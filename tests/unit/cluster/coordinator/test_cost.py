@@ -69,18 +69,19 @@ def scans(scene: Scene, ask: Callable[[], object], registry: Registry | None = N
             if not statement.startswith(("SELECT", "UPDATE", "DELETE")):
                 continue
             for row in db.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", values):
-                if reads_all(row[-1].replace('"', ""), statement):
+                if reads_all(row[-1].replace('"', ""), statement, values):
                     found.append(f"{row[-1]}: {statement}")
     return found
 
 
-def reads_all(step: str, statement: str) -> bool:
-    """A step of the database's plan: a table, by an index all runs of a kind, or all tasks that are
-    there."""
+def reads_all(step: str, statement: str, values: Any) -> bool:
+    """A step of the database's plan: a table, by an index all runs of a kind, or those that are
+    done, or all tasks that are there."""
     scan, table, *_ = *step.split(), ""
     of_there = "ix_task_removed (removed=?)" in step and "removed IS NULL" in statement
     is_all = scan == "SCAN" and table in GROWING
-    return is_all or of_there or "ix_run_kind (kind=?)" in step
+    of_done = "ix_run_kind (kind=? AND state=?)" in step and RunState.DONE in values
+    return is_all or of_there or of_done or "ix_run_kind (kind=?)" in step
 
 
 CALLS: dict[str, Callable[[Any], object]] = {
@@ -133,6 +134,15 @@ def test_a_page_of_all_recipes_reads_no_list_of_all_users(scene: Scene) -> None:
     registry = scene.coordinator._registry
     assert [one.terms for one in registry.recipes_after("")]
     assert scans(scene, lambda: registry.recipes_after("")) == []
+
+
+def test_what_made_a_users_model_is_found_among_their_own_runs(scene: Scene) -> None:
+    registry = scene.coordinator._registry
+    CALLS["merge"](scene.coordinator)
+    scene.settle()
+    (model,) = registry.compositions("ann")
+    assert scans(scene, lambda: registry.asked([model])) == []
+    assert registry.asked([model])["ann"].making.method == model.method == "ties"
 
 
 def test_what_a_user_has_is_counted_by_as_many_questions_however_much_it_is(scene: Scene) -> None:
