@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any, ClassVar
 
 import sqlalchemy as sa
-from sqlalchemy.exc import DatabaseError, OperationalError
+from sqlalchemy.exc import DatabaseError, InternalError, OperationalError
 
 from cluster import failpoints
 from cluster.registry.dialects import engine_of, hold, shown
@@ -166,11 +166,11 @@ class Database:
     @contextmanager
     def _reaching(self) -> Iterator[None]:
         """What the database cannot do now is StorageUnavailable: a full or read-only disk, a server
-        that is away, a damaged file. A commit that raises it may have landed."""
+        that is away or a standby, a damaged file. A commit that raises it may have landed."""
         try:
             yield
         except DatabaseError as error:
-            if type(error) is not DatabaseError and not isinstance(error, OperationalError):
+            if type(error) not in (DatabaseError, InternalError, OperationalError):
                 raise  # a defect of this program
             raise StorageUnavailable(
                 f"the registry {shown(str(self._engine.url))} does not do what was asked: "

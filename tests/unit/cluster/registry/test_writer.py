@@ -74,3 +74,12 @@ def test_a_connection_that_was_cut_is_made_again_with_its_lock(
         other.hold()
     scene.coordinator.tick()
     scene.coordinator.close()
+
+
+@pytest.mark.postgres
+def test_a_standby_takes_no_writes_now(postgres_server: Server) -> None:
+    Registry(url := postgres_server.new_database()).close()
+    standby = Registry(f"{url}%20-cdefault_transaction_read_only%3Don")
+    with pytest.raises(StorageUnavailable, match="read-only transaction"):
+        standby.hold()
+    standby.close()
