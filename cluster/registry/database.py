@@ -52,7 +52,10 @@ class Database:
         self._epoch: int | None = None  # None: nobody that lasts, as one who looks before a start
         try:
             self._open(shown(url))
-        except StorageUnavailable as error:
+        except BaseException as error:
+            self.close()  # nobody else could
+            if not isinstance(error, StorageUnavailable):
+                raise
             raise BadConfig(
                 f"the registry {shown(url)} cannot be reached: {error.__cause__}. Start its "
                 "server, or name another registry."

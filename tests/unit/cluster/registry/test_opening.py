@@ -8,8 +8,10 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 
+import psutil
 import pytest
 import sqlalchemy as sa
 
@@ -49,6 +51,17 @@ def test_a_newer_schema_is_refused(registry_url: str) -> None:
         db.execute(sa.text("UPDATE alembic_version SET version_num = '9999'"))
     with pytest.raises(BadConfig, match="schema 9999.*Use the version"):
         Registry(registry_url)
+
+
+def test_a_registry_that_is_refused_is_let_go(tmp_path: Path) -> None:
+    """A server tries again and again."""
+    path = tmp_path / "registry.sqlite"
+    with closing(Registry(url := f"sqlite:///{path}")) as registry, registry._write() as db:
+        db.execute(sa.text("UPDATE alembic_version SET version_num = '9999'"))
+    for read_only in (True, False):
+        with pytest.raises(BadConfig, match="schema 9999"):
+            Registry(url, read_only)
+        assert str(path) not in {file.path for file in psutil.Process().open_files()}
 
 
 def test_a_commit_of_sqlite_is_on_the_disk(tmp_path: Path) -> None:
