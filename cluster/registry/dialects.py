@@ -40,7 +40,7 @@ def engine_of(url: str, read_only: bool = False, patience: float | None = None) 
         raise BadConfig(
             f"a registry is kept in sqlite or postgresql, not in {backend}; use {FORMS}"
         )
-    if parsed.password is not None:
+    if parsed.password is not None or "password" in parsed.query:
         raise BadConfig(
             f"the registry's URL {shown(url)} has a password, which would be stored; leave it out, "
             "and give it as PGPASSWORD or in ~/.pgpass"
@@ -79,7 +79,7 @@ KEEPALIVE = (
 
 def shown(url: str) -> str:
     """Without a password, for people."""
-    return sa.make_url(url).render_as_string(hide_password=True)
+    return sa.make_url(url).difference_update_query(["password"]).render_as_string()
 
 
 def _set_up_sqlite(engine: sa.Engine, read_only: bool, _: float | None) -> None:

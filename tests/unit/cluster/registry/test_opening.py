@@ -124,6 +124,7 @@ def test_names_are_ordered_by_their_bytes(registry: Registry) -> None:
     ("url", "says"),
     [
         ("postgresql://nobody:secret@127.0.0.1:1/x", "password"),
+        ("postgresql://nobody@127.0.0.1:1/x?password=secret", "has a password"),
         ("postgresql://nobody@127.0.0.1:1/x", "cannot be reached"),
         ("mysql://host/x", "sqlite or postgresql"),
         ("nonsense", "no URL"),
