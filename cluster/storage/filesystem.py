@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
+import pyarrow as pa
 import pyarrow.fs
 
 from cluster.storage.drafts import whole
@@ -20,6 +21,7 @@ from tacl.errors import BadConfig, StorageUnavailable
 CONNECT_SECONDS = 5.0
 ATTEMPTS = 3  # of one request
 OPTIONS = {"region", "scheme", "endpoint_override"}  # what a URI of S3 may name after `?`
+FORMS = "a directory, file:///PATH or s3://BUCKET/PREFIX"
 
 
 class Storage:
@@ -28,7 +30,10 @@ class Storage:
     def __init__(self, uri: str | Path) -> None:
         self.uri = absolute_uri(str(uri))
         self.is_local = self.uri.startswith("file://")
-        self.filesystem, self.root = _s3(self.uri) if not self.is_local else _local(self.uri)
+        try:
+            self.filesystem, self.root = _local(self.uri) if self.is_local else _s3(self.uri)
+        except pa.ArrowInvalid as error:
+            raise BadConfig(f"{self.uri} is no storage: {error}; use {FORMS}") from error
 
     def below(self, name: str) -> Storage:
         """A place inside this one."""
@@ -84,7 +89,13 @@ def absolute_uri(text: str) -> str:
 
 def _local(uri: str) -> tuple[pyarrow.fs.FileSystem, str]:
     filesystem, root = pyarrow.fs.FileSystem.from_uri(uri)
-    Path(root).mkdir(parents=True, exist_ok=True)
+    try:
+        Path(root).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageUnavailable(
+            f"the directory {root} cannot be made: {error.strerror}. Let this process write there, "
+            "or name another one; then repeat what you asked."
+        ) from error
     return filesystem, root
 
 
@@ -92,7 +103,7 @@ def _s3(uri: str) -> tuple[pyarrow.fs.FileSystem, str]:
     parts = urlsplit(uri)
     options = dict(parse_qsl(parts.query))
     if parts.scheme != "s3" or not parts.netloc:
-        raise BadConfig(f"{uri} is no storage: use a directory, file:///PATH or s3://BUCKET/PREFIX")
+        raise BadConfig(f"{uri} is no storage; use {FORMS}")
     if "@" in parts.netloc:
         raise BadConfig(
             f"s3://{parts.netloc.rpartition('@')[2]}{parts.path} was given with credentials, which "

@@ -234,12 +234,22 @@ def test_a_store_that_does_not_answer_is_said(
         ("s3://bucket/x?secret_key=secret", "not secret_key"),
         ("ftp://host/x", "no storage"),
         ("s3:///x", "no storage"),
+        ("s3://bucket/x?scheme=ftp", "no storage: .*scheme 'ftp'; use a directory"),
+        ("file://data/x", "no storage: .*; use a directory, file:///PATH"),
+        ("file:///my data", "no storage: .*character ' '"),
     ],
 )
 def test_a_place_that_cannot_be_used(uri: str, says: str) -> None:
     with pytest.raises(BadConfig, match=says) as refused:
         Storage(uri)
     assert "secret@" not in str(refused.value)
+
+
+def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for place in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(StorageUnavailable, match=f"{place} cannot be made"):
+            Storage(place)
 
 
 def test_a_bucket_that_is_not_there(s3_server: s3.Server, tmp_path: Path) -> None:
