@@ -273,8 +273,8 @@ def published(storage: str) -> Settings | None:
     """The settings that lie at a storage for every node to find; None when it is new."""
     from cluster.storage.filesystem import Storage
 
-    text = Storage(storage).read(SETTINGS)
-    return None if text is None else _parsed(text.decode(), Settings, f"{SETTINGS} of {storage}")
+    data = Storage(storage).read(SETTINGS)
+    return None if data is None else _parsed(data, Settings, f"{SETTINGS} of {storage}")
 
 
 def write(path: Path, message: Message) -> None:
@@ -285,15 +285,15 @@ def write(path: Path, message: Message) -> None:
 
 def _read(path: Path, kind: type[M]) -> M | None:
     try:
-        text = path.read_text(encoding="utf-8", errors="replace")
+        data = path.read_bytes()
     except FileNotFoundError:
         return None
-    return _parsed(text, kind, str(path))
+    return _parsed(data, kind, str(path))
 
 
-def _parsed(text: str, kind: type[M], name: str) -> M:
+def _parsed(data: bytes, kind: type[M], name: str) -> M:
     try:
-        return kind.model_validate_json(text)
+        return kind.model_validate_json(data)
     except ValidationError as error:
         raise BadConfig(f"{name} cannot be read: {error}. Restore it from a backup.") from error
 

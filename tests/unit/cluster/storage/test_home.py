@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from cluster.storage.home import Home
+from tacl.errors import BadConfig
 
 
 def test_a_home_that_others_could_enter_is_closed(tmp_path: Path) -> None:
@@ -14,3 +17,11 @@ def test_a_home_that_others_could_enter_is_closed(tmp_path: Path) -> None:
     home.path.chmod(0o755)
     home.close_to_others()
     assert home.path.stat().st_mode & 0o077 == 0
+
+
+def test_settings_that_were_damaged_are_said_to_be(tmp_path: Path) -> None:
+    """Beside the home, or where its storage has them for every node."""
+    (tmp_path / "settings.json").write_bytes(b'{"base": "\xff"}')
+    for home in (Home(tmp_path), Home(tmp_path / "node", tmp_path.as_uri())):
+        with pytest.raises(BadConfig, match=r"settings\.json.* cannot be read"):
+            home.settings()
