@@ -25,3 +25,12 @@ def test_settings_that_were_damaged_are_said_to_be(tmp_path: Path) -> None:
     for home in (Home(tmp_path), Home(tmp_path / "node", tmp_path.as_uri())):
         with pytest.raises(BadConfig, match=r"settings\.json.* cannot be read"):
             home.settings()
+
+
+def test_a_home_in_a_bucket_has_its_part_where_caches_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty variable says as little as none."""
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    usual = Home.at("s3://bucket/home")
+    monkeypatch.setenv("XDG_CACHE_HOME", "")
+    assert Home.at("s3://bucket/home") == usual
+    assert usual.path.is_relative_to(Path.home() / ".cache")
