@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from cluster.domain.compositions import Composition, Fitted, FittedHead
 from cluster.domain.methods import is_plain
@@ -26,9 +27,10 @@ class HeadFit:
         taught = frozenset(owner for task, owner in owners.items() if task in heads)
         return HeadFit(run_id, taught, heads, result.novelty)
 
-    def has(self, task: str, vector: str) -> bool:
-        """`vector`: its digest."""
-        return (head := self.heads.get(task)) is not None and head.vector == vector
+    @cached_property
+    def vectors(self) -> frozenset[tuple[str, str]]:
+        """By task and digest: whether it has all of many is asked for every request."""
+        return frozenset((task, head.vector) for task, head in self.heads.items())
 
     def by_task(self, added: Added) -> dict[str, FittedHead]:
         """Of vectors that it has, all of them."""
@@ -44,9 +46,9 @@ def added(model: Composition) -> Added:
 def answering(fits: Iterable[HeadFit], added: Added, owners: Mapping[str, str]) -> HeadFit | None:
     """The first that has all of these vectors. What private tasks taught is for models of their
     owner's tasks."""
-    may = {owners[task] for task, _ in added if task in owners}
+    may, wanted = {owners[task] for task, _ in added if task in owners}, frozenset(added)
     for fit in fits if added else ():
-        if fit.taught <= may and all(fit.has(*one) for one in added):
+        if fit.taught <= may and wanted <= fit.vectors:
             return fit
     return None
 
@@ -57,7 +59,7 @@ def told(fits: Sequence[HeadFit], champions: Mapping[str, str]) -> set[str]:
     found, left = set[str](), dict[frozenset[str], set[str]]()
     for fit in reversed(fits):
         wanted = left.setdefault(fit.taught, {*champions})
-        if new := {task for task in wanted if fit.has(task, champions[task])}:
+        if new := {task for task in wanted if (task, champions[task]) in fit.vectors}:
             found.add(fit.run_id)
             wanted -= new
     return found

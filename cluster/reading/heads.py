@@ -54,7 +54,17 @@ class FittedHeads:
         """By task, of what is added; nothing while no fit has them all. A model that is no sum of
         whole vectors has its own, or none. What private tasks taught is for models of their owner's
         tasks."""
-        return _fitted(model, answering(self.fits, added(model), owners))
+        return self._found(model, owners)[0]
+
+    def _found(
+        self, model: Composition, owners: Mapping[str, str]
+    ) -> tuple[dict[str, FittedHead], str | None]:
+        """The same, and what tells inputs of none of these tasks."""
+        if model.fitted:
+            return {one.task: one for one in model.fitted}, model.novelty
+        sum_of = added(model)
+        fit = answering(self.fits, sum_of, owners)
+        return (fit.by_task(sum_of), fit.novelty) if fit else ({}, None)
 
     def blobs(self, tasks: Collection[str]) -> set[str]:
         """Of the heads of these tasks."""
@@ -66,15 +76,15 @@ class FittedHeads:
         viewer = visibility.viewer
         for fit in reversed(self.fits):
             seen = viewer is None or fit.taught <= {viewer}
-            if seen and fit.has(vector.task, vector.digest):
+            if seen and (vector.task, vector.digest) in fit.vectors:
                 return fit.heads[vector.task]
         return None
 
     def answering(self, model: Composition, owners: Mapping[str, str]) -> Composition:
         """The same model; its vectors name the heads that answer, of a task that is added every
         version the same, and it names what tells inputs of none of its tasks."""
-        fit = answering(self.fits, added(model), owners)
-        if not (fitted := _fitted(model, fit)):
+        fitted, novelty = self._found(model, owners)
+        if not fitted:
             return model
         terms = tuple(
             term.model_copy(
@@ -84,11 +94,4 @@ class FittedHeads:
             else term
             for term in model.terms
         )
-        novelty = fit.novelty if fit else model.novelty
         return model.model_copy(update={"terms": terms, "novelty": novelty})
-
-
-def _fitted(model: Composition, fit: HeadFit | None) -> dict[str, FittedHead]:
-    if model.fitted:
-        return {one.task: one for one in model.fitted}
-    return fit.by_task(added(model)) if fit else {}

@@ -56,7 +56,10 @@ def test_everybody_is_told_the_same_of_champions(
     for viewer in ({"ann"}, {"bob"}, set[str](), {"ann", "bob"}):
         for champion in champions.items():
             last = [
-                next((one for one in some[::-1] if one.has(*champion) and one.taught <= viewer), 0)
+                next(
+                    (one for one in some[::-1] if champion in one.vectors and one.taught <= viewer),
+                    0,
+                )
                 for some in (fits, left)
             ]
             assert last[0] == last[1]
