@@ -58,28 +58,29 @@ class TokenTable(Database):
 
     def tokens(self, *hashes: str) -> list[TokenRecord]:
         """Those with these hashes."""
-        return [TokenRecord(**row._mapping) for row in self._rows(_BY_HASH, hash=hashes)]
+        return self._tokens(_BY_HASH, hash=hashes)
 
     def tokens_like(self, digits: str) -> list[TokenRecord]:
         """Those whose hash begins so."""
-        return self._tokens(TOKEN.c.hash >= digits, TOKEN.c.hash < digits + "g")  # after f
+        like = TOKEN.c.hash >= digits, TOKEN.c.hash < digits + "g"  # after f
+        return self._tokens(_TOKENS.where(*like))
 
     def tokens_of(self, user: str) -> list[TokenRecord]:
-        return [TokenRecord(**row._mapping) for row in self._rows(_OF_USER, user=user)]
+        return self._tokens(_OF_USER, user=user)
 
     def tokens_after(self, user: str) -> list[TokenRecord]:
         """Of the next PAGE users, by user, then by time."""
         users = sa.select(TOKEN.c.user).where(TOKEN.c.user > user).distinct()
-        page = self._values(users.order_by(TOKEN.c.user).limit(PAGE))
-        return self._tokens(TOKEN.c.user > user, TOKEN.c.user <= page[-1]) if page else []
+        page = users.order_by(TOKEN.c.user).limit(PAGE)
+        return self._tokens(_TOKENS.where(TOKEN.c.user.in_(page)))
 
     def holders_like(self, user: str) -> list[str]:
         """Whose names begin alike."""
         query = sa.select(TOKEN.c.user).where(TOKEN.c.user >= user[:1]).distinct()
         return list(self._values(query.order_by(TOKEN.c.user).limit(PAGE)))
 
-    def _tokens(self, *conditions: sa.ColumnElement[bool]) -> list[TokenRecord]:
-        return [TokenRecord(**row._mapping) for row in self._rows(_TOKENS.where(*conditions))]
+    def _tokens(self, query: sa.Select, **key: object) -> list[TokenRecord]:
+        return [TokenRecord(**row._mapping) for row in self._rows(query, **key)]
 
 
 def _issue(db: sa.Connection, token: TokenRecord) -> None:
