@@ -69,7 +69,7 @@ class Journal(Database):
     def founding(self) -> float | None:
         """When its home was made: no two homes are of the same moment. None before that."""
         query = sa.select(EVENT.c.at).where(EVENT.c.kind == "founded").order_by(EVENT.c.number)
-        return next(iter(self._values(query)), None)
+        return next(iter(self._values(query.limit(1))), None)
 
 
 def log(
