@@ -69,9 +69,7 @@ class Blobs:
         if not self._local:  # to read what a bucket has would be to download it
             if not self._has(digest, size):
                 self._put_remote(digest, size, data)
-        elif _is_sound(Path(self._place(digest)), digest):
-            os.utime(self._place(digest))  # young again: no garbage while somebody wants it
-        else:
+        elif not _is_sound(Path(self._place(digest)), digest):
             self._put_local(digest, data)
         return digest
 
@@ -274,7 +272,9 @@ def _chunks(data: Path | bytes | Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _is_sound(path: Path, digest: str) -> bool:
+    """Young again before it is read: no garbage while somebody wants it."""
     try:
+        os.utime(path)
         return _measure(path)[0] == digest
     except OSError:  # not there, or it cannot be read
         return False

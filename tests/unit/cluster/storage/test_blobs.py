@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from cluster.coordinator.garbage import unreferenced
+from cluster.storage import blobs as storing
 from cluster.storage import filesystem
 from cluster.storage.blobs import CHUNK, Blobs
 from cluster.storage.filesystem import Storage
@@ -69,6 +73,25 @@ def test_putting_again_mends_a_truncated_blob(blobs: Blobs) -> None:
     alter(blobs, digest, b"the right")
     assert blobs.put(b"the right bytes") == digest
     assert blobs.read(digest) == b"the right bytes"
+
+
+def test_no_garbage_is_collected_of_what_is_just_put_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To read a big file takes a while."""
+    blobs, measure = Blobs(tmp_path), storing._measure
+    digest = blobs.put(b"old")
+    os.utime(place := blobs.local_path(digest), (0, 0))
+
+    def meanwhile(data: Any, *write: Any) -> tuple[str, int]:
+        found = measure(data, *write)
+        if data == place and unreferenced(blobs.listed(digest), (), time.time()):
+            Blobs(tmp_path).remove(digest)
+        return found
+
+    monkeypatch.setattr(storing, "_measure", meanwhile)
+    assert blobs.put(b"old") == digest
+    assert blobs.read(digest) == b"old"
 
 
 def test_putting_again_mends_an_altered_blob(blobs: Blobs) -> None:
