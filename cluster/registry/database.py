@@ -225,16 +225,6 @@ def one(table: sa.Table, **key: Any) -> tuple[sa.ColumnElement[bool], ...]:
 
 
 @cache
-def _is_there(table: sa.Table, *names: str) -> sa.Select[Any]:
-    return sa.select(sa.exists().where(*given(*(table.c[name] for name in names))))
-
-
-def exists(db: sa.Connection, table: sa.Table, **key: Any) -> bool:
-    """Whether a row of the table has these values."""
-    return bool(db.scalar(_is_there(table, *key), of(**key)))
-
-
-@cache
 def _reading(column: sa.Column[Any], *names: str) -> sa.Select[Any]:
     return sa.select(column).where(*given(*(column.table.c[name] for name in names)))
 
@@ -242,6 +232,11 @@ def _reading(column: sa.Column[Any], *names: str) -> sa.Select[Any]:
 def value(db: sa.Connection, column: sa.Column[Any], **key: Any) -> Any:
     """Of the row of its table that has these values; None where there is none."""
     return db.scalar(_reading(column, *key), of(**key))
+
+
+def exists(db: sa.Connection, table: sa.Table, **key: Any) -> bool:
+    """Whether a row of the table has these values."""
+    return value(db, next(iter(table.primary_key)), **key) is not None
 
 
 @cache
