@@ -121,17 +121,16 @@ class ModelTable(Database):
 
     def asked(self, models: Sequence[Composition]) -> dict[str, ComposeWork]:
         """What users asked for that made these models of theirs, the latest of several. None for a
-        sum, nor where the result is gone."""
+        sum, nor where it is made anew."""
         wanted = {model.user: model.digest for model in models if model.method != "sum"}
         if not wanted:
             return {}
         found: dict[str, ComposeWork] = {}
         for row in self._rows(_DONE, user=wanted):
             work = ComposeWork.model_validate_json(row.work)
-            if row.result:
-                made = model_of(work, Composed.model_validate_json(row.result))
-                if made.digest == wanted[work.user]:
-                    found[work.user] = work
+            made = model_of(work, Composed.model_validate_json(row.result))
+            if made.digest == wanted[work.user]:
+                found[work.user] = work
         return found
 
     def users_of(self, task: str) -> list[str]:
