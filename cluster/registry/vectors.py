@@ -39,17 +39,18 @@ _PINNED = sa.select(VECTOR.c.task, VECTOR.c.version, VECTOR.c.reference).where(
 )
 _NAME, _NUMBER = sa.bindparam("of_task", type_=STRING), sa.bindparam("of_version")
 _NO_CURVES = sa.literal("{}").label("curves")
+# Of each version it is asked: a list of all tasks would be made for every page.
+_OF_PRESENT = sa.exists().where(TASK.c.name == VECTOR.c.task, TASK.c.removed.is_(None))
 _NEXT = (
     sa.select(*(_NO_CURVES if column is VECTOR.c.curves else column for column in VECTOR.c))
-    .where(VECTOR.c.task.in_(present()), VECTOR.c.task >= _NAME)
+    .where(_OF_PRESENT, VECTOR.c.task >= _NAME)
     .where(sa.or_(VECTOR.c.task > _NAME, VECTOR.c.version > _NUMBER))
     .order_by(VECTOR.c.task, VECTOR.c.version)
     .limit(sa.bindparam("of_most", type_=sa.Integer))
 )
 _NEXT_OF = (
     sa.select(VECTOR)
-    .where(VECTOR.c.task.in_(present().where(TASK.c.name == _NAME)))
-    .where(VECTOR.c.task == _NAME, VECTOR.c.version > _NUMBER)
+    .where(_OF_PRESENT, VECTOR.c.task == _NAME, VECTOR.c.version > _NUMBER)
     .order_by(VECTOR.c.version)
     .limit(sa.bindparam("of_most", type_=sa.Integer))
 )

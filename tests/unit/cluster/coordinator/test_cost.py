@@ -109,6 +109,7 @@ CALLS: dict[str, Callable[[Any], object]] = {
     "logs": lambda call: call.logs(ANN, "news"),
     "task": lambda call: call.task(ANN, "news"),
     "vectors": lambda call: call.vectors(ANN, "news"),
+    "vectors of all": lambda call: call.vectors(ANN),
     "status of one": lambda call: call.status(ANN, "", ["news"]),
     "move": lambda call: call.move_alias(asks("move"), "news", "champion", 1, ANY),
     "look after it": lambda call: (CALLS["move"](call), call.version()),
