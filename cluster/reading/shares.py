@@ -18,7 +18,10 @@ STORED = 64 << 30  # bytes: of the user's tasks and model, and of rows the next 
 def require_share(usage: Usage, wait: int = 60) -> None:
     """Of what it would be; `wait`: seconds until there are minutes again. Raises TooMany."""
     if usage.queued > QUEUED:
-        raise TooMany(f"{usage.user} has {QUEUED} runs queued already; wait until one has ended")
+        raise TooMany(
+            f"{usage.user} would have {usage.queued} runs queued, and may have {QUEUED}; go on when "
+            "some have ended"
+        )
     if usage.ran >= RAN:
         raise TooMany(
             f"runs of {usage.user} took {usage.ran} minutes within a day, of {RAN}; those that are "
