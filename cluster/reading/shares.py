@@ -19,8 +19,8 @@ def require_share(usage: Usage, wait: int = 60) -> None:
     """Of what it would be; `wait`: seconds until there are minutes again. Raises TooMany."""
     if usage.queued > QUEUED:
         raise TooMany(
-            f"{usage.user} would have {usage.queued} runs queued, and may have {QUEUED}; go on when "
-            "some have ended"
+            f"{usage.user} would have {usage.queued} runs queued, and may have {QUEUED}; go on "
+            "when some have ended"
         )
     if usage.ran >= RAN:
         raise TooMany(
