@@ -60,6 +60,9 @@ class DeepSpeedEngine:
         self._engine = _initialize(
             module, self.optimizer, _settings(config, zero_stage), self.device
         )
+        if self.world_size == 1 and not self.sharded:
+            # Else it copies every gradient into buckets and back, though nobody else has any.
+            self._engine.enable_backward_allreduce = False
         module.eval()  # DeepSpeed leaves it as it was; a dual forward has no train mode
 
     def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:

@@ -118,6 +118,8 @@ def child(order: dict[str, Any]) -> dict[str, Any]:
         torch.distributed.init_process_group("gloo")
     scene, config = Scene.make(), replace(CONFIG, **order.get("config", {}))
     engine = DeepSpeedEngine(scene.module(config), config, order["stage"])
+    if order.get("alone"):
+        engine._engine.buffered_allreduce_fallback = None  # which copies every gradient
     if "load" in order:
         engine.load(Path(order["load"]))
         records = scene.run(engine, config, start=HALF)
@@ -195,12 +197,14 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     """All engines of this file, two processes at a time, of one that has imported torch."""
     folder = tmp_path_factory.mktemp("checkpoints")
     first, second = two(stage=2, save=f"{folder}/2", config=MIXED)
+    one, other = two(stage=0, config=MIXED)
     rounds: list[dict[str, dict[str, Any]]] = [
         {
-            "stage0": {"stage": 0, "save": f"{folder}/0"},
+            "stage0": {"stage": 0, "save": f"{folder}/0", "alone": True},
             "bfloat16": {"stage": 2, "config": {"precision": "bfloat16"}},
         },
         {"rank0": first, "rank1": second},
+        {"whole0": one, "whole1": other},
         {
             "resumed": {"stage": 0, "load": f"{folder}/0"},
             "narrowed": {"stage": 1, "load": f"{folder}/2", "config": MIXED},
@@ -220,8 +224,9 @@ def test_one_rank_gives_the_numbers_of_the_plain_engine(runs: Any) -> None:
     same(runs["stage0"], reference)
 
 
-def test_two_ranks_give_the_numbers_of_one(runs: Any) -> None:
-    one, first, second = plain(replace(CONFIG, **MIXED)), runs["rank0"], runs["rank1"]
+@pytest.mark.parametrize("ranks", ["rank", "whole"])  # of stage 2, and of 0
+def test_two_ranks_give_the_numbers_of_one(runs: Any, ranks: str) -> None:
+    one, first, second = plain(replace(CONFIG, **MIXED)), runs[f"{ranks}0"], runs[f"{ranks}1"]
     assert first["ranks"] == second["ranks"] == 2
     assert first["tau"] == second["tau"]
     mean = [(a + b) / 2 for a, b in zip(first["losses"], second["losses"], strict=True)]
