@@ -134,7 +134,7 @@ class CompositionRequests(RunRequests):
             model = self._asked_model(context, user, terms)
             if without:
                 require_parts(model)
-            fitted = self._execution.heads.of(model, self._state.owners)
+            fitted, _ = self._execution.heads.of(model, self._state.owners)
             asked = {"materialized": materialized, "without": without}
             given = self._registry, self._base, model, fitted
             work = work_orders.evaluation(*given, judge=self._judge(model), **asked)

@@ -32,10 +32,6 @@ class HeadFit:
         """By task and digest: whether it has all of many is asked for every request."""
         return frozenset((task, head.vector) for task, head in self.heads.items())
 
-    def by_task(self, added: Added) -> dict[str, FittedHead]:
-        """Of vectors that it has, all of them."""
-        return {task: self.heads[task] for task, _ in added}
-
 
 def added(model: Composition) -> Added:
     """Nothing for a model that is no sum of whole vectors."""

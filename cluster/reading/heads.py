@@ -50,21 +50,19 @@ class FittedHeads:
     def forgotten(self, run_ids: Set[str]) -> FittedHeads:
         return FittedHeads(tuple(fit for fit in self.fits if fit.run_id not in run_ids))
 
-    def of(self, model: Composition, owners: Mapping[str, str]) -> dict[str, FittedHead]:
-        """By task, of what is added; nothing while no fit has them all. A model that is no sum of
-        whole vectors has its own, or none. What private tasks taught is for models of their owner's
-        tasks."""
-        return self._found(model, owners)[0]
-
-    def _found(
+    def of(
         self, model: Composition, owners: Mapping[str, str]
     ) -> tuple[dict[str, FittedHead], str | None]:
-        """The same, and what tells inputs of none of these tasks."""
+        """By task, of what is added, and what tells inputs of none of these; nothing while no fit
+        has them all. A model that is no sum of whole vectors has its own, or none. What private
+        tasks taught is for models of their owner's tasks."""
         if model.fitted:
             return {one.task: one for one in model.fitted}, model.novelty
-        sum_of = added(model)
-        fit = answering(self.fits, sum_of, owners)
-        return (fit.by_task(sum_of), fit.novelty) if fit else ({}, None)
+        vectors = added(model)
+        fit = answering(self.fits, vectors, owners)
+        if fit is None:
+            return {}, None
+        return {task: fit.heads[task] for task, _ in vectors}, fit.novelty
 
     def blobs(self, tasks: Collection[str]) -> set[str]:
         """Of the heads of these tasks."""
@@ -83,7 +81,7 @@ class FittedHeads:
     def answering(self, model: Composition, owners: Mapping[str, str]) -> Composition:
         """The same model; its vectors name the heads that answer, of a task that is added every
         version the same, and it names what tells inputs of none of its tasks."""
-        fitted, novelty = self._found(model, owners)
+        fitted, novelty = self.of(model, owners)
         if not fitted:
             return model
         terms = tuple(
