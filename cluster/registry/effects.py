@@ -58,8 +58,7 @@ class Effects(Database):
         """What was measured of one version."""
         with self._read() as db:
             blocks = db.scalars(_MEASURED, of(task=task, version=version)).all()
-            records = (record for block in blocks for record in _cut(block))
-            ordinals = {PLACE.unpack_from(record)[0] for record in records}
+            ordinals = {n for block in blocks for n, *_ in RECORD.iter_unpack(block)}
             names = db.scalars(_NAMES, of(ordinal=ordinals))
             probes = _probes(db, [GENERIC, *names])
             return [found for block in blocks for found in _found(block, probes)]
@@ -122,7 +121,8 @@ def add_effects(db: sa.Connection, pairs: Sequence[Pair]) -> None:
     for (task, version, block), added in blocks.items():
         this = {"task": task, "version": version, "block": block}
         old = value(db, EFFECT.c.measured, **this) or b""
-        known = {record[: PLACE.size]: record for record in _cut(old)}
+        starts = range(0, len(old), RECORD.size)
+        known = {old[n : n + PLACE.size]: old[n : n + RECORD.size] for n in starts}
         for pair in added:
             place = PLACE.pack(*places[pair.on, pair.shard_digest])
             if pair.head or place not in known:
@@ -134,10 +134,6 @@ def _places(db: sa.Connection, tasks: Collection[str]) -> dict[tuple[str, str], 
     """(task, digest of its samples) -> its ordinal and their version, the last that had them."""
     rows = db.execute(_PLACES, of(task=tasks))
     return {(task, digest): (n, version) for task, digest, n, version in rows}
-
-
-def _cut(measured: bytes) -> Iterator[bytes]:
-    return (measured[n : n + RECORD.size] for n in range(0, len(measured), RECORD.size))
 
 
 def _record(pair: Pair, place: Place) -> bytes:
