@@ -60,10 +60,6 @@ def is_champion(table: sa.Table) -> sa.ColumnElement[bool]:
     return sa.and_(same, ALIAS.c.name == CHAMPION)
 
 
-def champion_of(db: sa.Connection, task: str) -> int | None:
-    return value(db, ALIAS.c.version, task=task, name=CHAMPION)
-
-
 def move(
     db: sa.Connection, task: str, name: str, found: int | None, version: int, cause: str
 ) -> None:

@@ -18,7 +18,7 @@ from pydantic import JsonValue
 from cluster.domain.compositions import Fitted
 from cluster.domain.tasks import CHAMPION, Pair, VectorRef
 from cluster.domain.work import Evaluated, FitWork, Measured, Refreshed, RefreshWork, Trained
-from cluster.registry.aliases import champion_of, is_champion, move
+from cluster.registry.aliases import is_champion, move
 from cluster.registry.balance import change_balance
 from cluster.registry.database import among, change, given, of, put, put_once, value
 from cluster.registry.effects import Effects, add_effects
@@ -144,7 +144,7 @@ class VectorTable(RunTable, Effects):
                 both = reference.task, other  # who sees both hears of it
                 for one_of in [one for one in both if is_private(db, one)] or both:
                     log(db, "near", SAME_KIND, one_of, run_id)
-            old = champion_of(db, reference.task)
+            old = value(db, ALIAS.c.version, task=reference.task, name=CHAMPION)
             moved = old == reference.parent
             if moved:
                 move(db, reference.task, CHAMPION, old, reference.version, "published")
