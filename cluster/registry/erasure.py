@@ -162,12 +162,12 @@ def dismiss(db: sa.Connection, column: sa.Column[str], these: Collection[str]) -
         db.execute(AWAITED.delete().where(AWAITED.c.user.in_([row.user for row in rows])))
 
 
-def parts_of(submission: Submission) -> References:
-    name, blobs = submission.name, submission.parts.items()
-    found = {b.digest: BlobUse(name, f"the {part} rows of {name}") for part, b in blobs}
+def _parts_of(submission: Submission) -> Naming:
+    name = submission.name
+    for part, blob in submission.parts.items():
+        yield blob.digest, BlobUse(name, f"the {part} rows of {name}")
     if submission.vector_blob is not None:
-        found[submission.vector_blob] = BlobUse(name, f"the imported vector of {name}")
-    return found
+        yield submission.vector_blob, BlobUse(name, f"the imported vector of {name}")
 
 
 def parts_of_task(db: sa.Connection, name: str) -> Naming:
@@ -178,7 +178,7 @@ def _files(db: sa.Connection, kept: Statements, **key: Any) -> Naming:
     """Of the submissions, samples and vectors that these statements find, `given` values."""
     submissions, shards, vectors = (db.execute(one, of(**key)) for one in kept)
     for row in submissions:
-        yield from parts_of(Submission.model_validate_json(row.submission)).items()
+        yield from _parts_of(Submission.model_validate_json(row.submission))
     for row in shards:
         yield row.digest, BlobUse(row.task, f"the samples of {row.task}, version {row.version}")
         if row.statistics is not None:
