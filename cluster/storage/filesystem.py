@@ -69,10 +69,8 @@ class Storage:
         """What a remote store cannot do now is StorageUnavailable. Errors of a disk stay."""
         try:
             yield
-        except FileNotFoundError:
-            raise
         except OSError as error:
-            if self.is_local:
+            if self.is_local or isinstance(error, FileNotFoundError):
                 raise
             raise StorageUnavailable(
                 f"{self.uri} does not do what was asked: {' '.join(str(error).split())[:300]}. "

@@ -132,10 +132,9 @@ class Home:
 
     def shared(self) -> Storage:
         """Where every node of the cluster finds what is kept."""
-        settings = self.settings()
         from cluster.storage.filesystem import Storage
 
-        return Storage((settings and settings.storage) or self.path)
+        return Storage(self.where)
 
     @property
     def checkpoints(self) -> Storage:
