@@ -42,9 +42,9 @@ class RunTimes(Database):
         return found
 
 
-def add_ran(db: sa.Connection, user: str, seconds: float) -> None:
-    """Of an attempt that ends now. What is older than a day is forgotten."""
-    hour = int(time.time() // HOUR)
+def add_ran(db: sa.Connection, user: str, started: float, ended: float) -> None:
+    """Of an attempt. What is a day older is forgotten."""
+    hour, seconds = int(ended // HOUR), max(ended - started, 0.0)
     if not db.execute(_ADD, of(user=user, hour=hour) | {"more": seconds}).rowcount:
         put(db, RAN, user=user, hour=hour, seconds=seconds)
         db.execute(RAN.delete().where(RAN.c.user == user, RAN.c.hour <= hour - DAY))

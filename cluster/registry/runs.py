@@ -132,7 +132,7 @@ class RunTable(Database):
             for run_id in run_ids:
                 row = _row(db, run_id)
                 if None not in (row.user, row.started):
-                    add_ran(db, row.user, max(last - row.started, 0.0))
+                    add_ran(db, row.user, row.started, last)
                 db.execute(_CHANGE, of(run_id=run_id) | {"state": RunState.QUEUED})
 
     def requeue(self, run_id: str, cause: str | None) -> None:
@@ -352,7 +352,7 @@ def _change(db: sa.Connection, row: sa.Row, **values: Any) -> None:
 def _count_time(db: sa.Connection, row: sa.Row) -> None:
     """Of an attempt that ends; of a run that the plan asked for itself, nobody's."""
     if row.state == RunState.RUNNING and None not in (row.user, row.started):
-        add_ran(db, row.user, max(time.time() - row.started, 0.0))
+        add_ran(db, row.user, row.started, time.time())
 
 
 def stop(db: sa.Connection, run_ids: Collection[str], state: Stopped, cause: str) -> None:

@@ -150,21 +150,23 @@ def test_minutes_are_those_of_every_attempt_of_a_day(
     assert used(scene, "ann").ran == 0
 
 
+@pytest.mark.parametrize(("hours", "ran"), [(9, 60), (60, 0)])
 def test_nobody_took_the_time_in_which_the_cluster_was_down(
-    scene: Scene, clock: Callable[[float], None]
+    hours: float, ran: int, scene: Scene, clock: Callable[[float], None]
 ) -> None:
+    """What was taken before it was is of the hour in which that ended."""
     call, home = scene.coordinator, scene.home
     call.submit(over("ann"), submission(home, "one", owner="ann"))
     clock(1)
     call.submit(over("bob"), submission(home, "his", owner="bob"))  # the last that is heard of it
-    clock(60)
+    clock(hours)
     scene.restart()
-    assert used(scene, "ann").ran == 60
+    assert used(scene, "ann").ran == ran
     scene.coordinator.tick()
     clock(2)
-    assert used(scene, "ann").ran == 180
+    assert used(scene, "ann").ran == ran + 120
     scene.restart(outlived=True)
-    assert used(scene, "ann").ran == 180
+    assert used(scene, "ann").ran == ran + 120
 
 
 def test_what_is_made_again_is_counted_as_what_is_new(
