@@ -25,6 +25,7 @@ from cluster.storage.filesystem import Storage
 from tacl.errors import CorruptBlob, StorageUnavailable
 
 CHUNK = 1 << 20  # bytes read at a time
+FEW = 100  # files at each of which it is looked, by a request; for more a bucket is listed
 
 
 @dataclass(frozen=True)
@@ -145,9 +146,9 @@ class Blobs:
         """Bytes of all of these that are there, or were when this was last asked: in a bucket a
         look at each takes a while."""
         new = [digest for digest in digests if digest not in self._sizes]
-        with self._storage.reaching():
-            found = self._filesystem.get_file_info([self._place(digest) for digest in new])
-        self._sizes |= {file.base_name: file.size for file in found if file.is_file}
+        is_listed = len(new) > FEW and not self._local
+        found = self.stored() if is_listed else self._listed([*map(self._place, new)])
+        self._sizes |= {one.digest: one.size for one in found}
         return sum(self._sizes.get(digest, 0) for digest in digests)
 
     def verify(self, digest: str) -> None:

@@ -250,6 +250,26 @@ def test_a_store_that_does_not_answer_is_said(
     assert not [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
 
 
+def test_for_the_sizes_of_many_files_a_bucket_is_listed(
+    s3_server: s3.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a page of users has may be ten thousand files."""
+    monkeypatch.setattr(storing, "FEW", 3)
+    with s3.lossy(s3_server) as proxy:
+        bucket = s3_server.through(s3_server.new_bucket(), proxy.port)
+        blobs = Blobs(bucket, cache=tmp_path / "cache")
+        digests = [blobs.put(bytes(size)) for size in range(1, 6)]
+        for asked, requests in ((digests[:2], ["HEAD"] * 2), (digests, ["HEAD"] * 3)):
+            proxy.seen.clear()
+            assert blobs.size(asked) == sum(range(1, len(asked) + 1))
+            assert proxy.seen == requests
+        blobs = Blobs(bucket, cache=tmp_path / "cache")
+        for requests in (["GET"], []):
+            proxy.seen.clear()
+            assert blobs.size(digests) == 15
+            assert proxy.seen == requests
+
+
 @pytest.mark.parametrize(
     ("uri", "says"),
     [
