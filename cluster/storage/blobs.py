@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Collection, Iterator, Set
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -180,9 +180,8 @@ class Blobs:
         """Delete it, here and in the cache; harmless when it is not there."""
         self._checked.discard(digest)
         for blobs in {self, self._cache}:
-            with self._storage.reaching():
-                if blobs.exists(digest):
-                    blobs._filesystem.delete_file(blobs._place(digest))
+            with self._storage.reaching(), suppress(FileNotFoundError):
+                blobs._filesystem.delete_file(blobs._place(digest))
         failpoints.reached("blob removed")
 
     def _has(self, digest: str, size: int | None) -> bool:
