@@ -33,7 +33,7 @@ class ReadAPI(Protocol):
         self, context: RequestContext, task: str | None, after: str = ""
     ) -> Sequence[reports.VectorStatus]:
         """Versions of every vector, without their curves, or of one task's: some of the next after
-        TASK@vN, at most 32 kB of them, or one. Raises UnknownTask."""
+        TASK@vN, at most 16 kB of them, or one. Raises UnknownTask."""
         ...
 
     def compare(
