@@ -25,6 +25,7 @@ from cluster.storage.filesystem import Storage
 from tacl.errors import CorruptBlob, StorageUnavailable
 
 CHUNK = 1 << 20  # bytes read at a time
+Held = bytes | memoryview  # in memory
 FEW = 100  # files at each of which it is looked, by a request; for more a bucket is listed
 
 
@@ -62,7 +63,7 @@ class Blobs:
         else:
             raise ValueError(f"{self._root} is remote: give Blobs a cache to get local paths")
 
-    def put(self, data: Path | bytes) -> str:
+    def put(self, data: Path | Held) -> str:
         """Store a file's bytes, or the bytes given; returns their sha256 in hex."""
         digest, size = _measure(data)
         if digest in self._denied:
@@ -189,7 +190,7 @@ class Blobs:
             found = self._filesystem.get_file_info(self._place(digest))
         return found.is_file and size in (None, found.size)
 
-    def _put_local(self, digest: str, data: Path | bytes | Iterator[bytes]) -> None:
+    def _put_local(self, digest: str, data: Path | Held | Iterator[bytes]) -> None:
         place = Path(self._place(digest))
         try:
             place.parent.mkdir(exist_ok=True, mode=0o700)
@@ -205,7 +206,7 @@ class Blobs:
             ) from error
         failpoints.reached("blob stored")
 
-    def _put_remote(self, digest: str, size: int, data: Path | bytes) -> None:
+    def _put_remote(self, digest: str, size: int, data: Path | Held) -> None:
         """Only bytes that cannot change any more are uploaded: closing the stream stores what it
         had, and nothing may ever lie under another's digest."""
         if isinstance(data, Path):
@@ -214,10 +215,11 @@ class Blobs:
             self._checked.add(digest)
         self._send(digest, size, data)
 
-    def _send(self, digest: str, size: int, data: Path | bytes) -> None:
+    def _send(self, digest: str, size: int, data: Path | Held) -> None:
         try:
             with self._storage.reaching():
-                buffer = data if isinstance(data, bytes) else pa.memory_map(str(data)).read_buffer()
+                is_file = isinstance(data, Path)
+                buffer = pa.memory_map(str(data)).read_buffer() if is_file else data
                 with self._filesystem.open_output_stream(self._place(digest)) as stream:
                     stream.write(buffer)
         except StorageUnavailable:
@@ -248,7 +250,7 @@ class Blobs:
 
 
 def _measure(
-    data: Path | bytes | Iterator[bytes], write: Callable[[bytes], object] | None = None
+    data: Path | Held | Iterator[bytes], write: Callable[[Held], object] | None = None
 ) -> tuple[str, int]:
     """Digest and size; every part is given to `write` on the way."""
     digest, size = hashlib.sha256(), 0
@@ -260,8 +262,8 @@ def _measure(
     return digest.hexdigest(), size
 
 
-def _chunks(data: Path | bytes | Iterator[bytes]) -> Iterator[bytes]:
-    if isinstance(data, bytes):
+def _chunks(data: Path | Held | Iterator[bytes]) -> Iterator[Held]:
+    if isinstance(data, Held):
         yield data
     elif isinstance(data, Path):
         with data.open("rb") as stream:

@@ -66,7 +66,7 @@ def _store(blobs: Blobs, columns: dict[str, object]) -> BlobRef:
     table = pa.table(columns)
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="zstd")
-    return BlobRef(digest=blobs.put(sink.getvalue().to_pybytes()), rows=table.num_rows)
+    return BlobRef(digest=blobs.put(memoryview(sink.getvalue())), rows=table.num_rows)
 
 
 def _columns(blobs: Blobs, blob: BlobRef, second: str) -> tuple[list, list]:
