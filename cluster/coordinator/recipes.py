@@ -58,19 +58,23 @@ class Pins:
                 raise UnknownVector(f"{term.name} has no vector yet: it is {state}")
             places.append((task.name, _version(term, known)))
         found = self._registry.pinned(places)
-        return [
-            self._with_files(term, found.get(place) or self._registry.vector(*place))
-            for term, place in zip(terms, places, strict=True)
-        ]
+        vectors = [found.get(place) or self._registry.vector(*place) for place in places]
+        self._require_files(terms, vectors)
+        return vectors
 
-    def _with_files(self, term: Term, reference: VectorRef) -> VectorRef:
-        for digest in (reference.blob, reference.head_blob):
-            if not self._blobs.exists(digest):
+    def _require_files(self, terms: Sequence[Term], vectors: Sequence[VectorRef]) -> None:
+        named = [
+            (term.vector, digest)
+            for term, reference in zip(terms, vectors, strict=True)
+            for digest in (reference.blob, reference.head_blob)
+        ]
+        there = self._blobs.there({digest for _, digest in named})
+        for vector, digest in named:
+            if digest not in there:
                 raise CorruptBlob(
-                    f"{term.vector} was asked for; its file, blob {digest}, is missing. Restore "
-                    "it from a backup, or name another version."
+                    f"{vector} was asked for; its file, blob {digest}, is missing. Restore it from "
+                    "a backup, or name another version."
                 )
-        return reference
 
 
 def _version(term: Term, aliases: Mapping[str, int]) -> int:

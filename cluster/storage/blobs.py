@@ -128,10 +128,8 @@ class Blobs:
         return digest not in self._denied and self._has(digest, size=None)
 
     def there(self, digests: Set[str]) -> Set[str]:
-        """Those of which there is a file. A bucket is listed: a look at each would take longer."""
-        if self._local:
-            return {digest for digest in digests if self._has(digest, size=None)}
-        return digests & {one.digest for one in self.stored()}
+        """Those of which there is a file; its content is not checked."""
+        return (digests & {one.digest for one in self._found(digests)}).difference(self._denied)
 
     @contextmanager
     def without(self, digests: Collection[str]) -> Iterator[None]:
@@ -147,9 +145,7 @@ class Blobs:
         """Bytes of all of these that are there, or were when this was last asked: in a bucket a
         look at each takes a while."""
         new = [digest for digest in digests if digest not in self._sizes]
-        is_listed = len(new) > FEW and not self._local
-        found = self.stored() if is_listed else self._listed([*map(self._place, new)])
-        self._sizes |= {one.digest: one.size for one in found}
+        self._sizes |= {one.digest: one.size for one in self._found(new)}
         return sum(self._sizes.get(digest, 0) for digest in digests)
 
     def verify(self, digest: str) -> None:
@@ -165,6 +161,11 @@ class Blobs:
     def listed(self, digest: str) -> Iterator[Stored]:
         """This one, where it is there."""
         yield from self._listed([self._place(digest)])
+
+    def _found(self, digests: Collection[str]) -> Iterator[Stored]:
+        """Of these files those that are there; of many in a bucket all that are there."""
+        is_listed = len(digests) > FEW and not self._local
+        return self.stored() if is_listed else self._listed([*map(self._place, digests)])
 
     def _listed(self, what: pyarrow.fs.FileSelector | list[str]) -> Iterator[Stored]:
         with self._storage.reaching():

@@ -250,10 +250,10 @@ def test_a_store_that_does_not_answer_is_said(
     assert not [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
 
 
-def test_for_the_sizes_of_many_files_a_bucket_is_listed(
+def test_to_look_at_many_files_a_bucket_is_listed(
     s3_server: s3.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a page of users has may be ten thousand files."""
+    """What a page of users has may be ten thousand files; a recipe, of two hundred."""
     monkeypatch.setattr(storing, "FEW", 3)
     with s3.lossy(s3_server) as proxy:
         bucket = s3_server.through(s3_server.new_bucket(), proxy.port)
@@ -263,6 +263,12 @@ def test_for_the_sizes_of_many_files_a_bucket_is_listed(
             proxy.seen.clear()
             assert blobs.size(asked) == sum(range(1, len(asked) + 1))
             assert proxy.seen == requests
+        for asked, requests in ((digests[:2], ["HEAD"] * 2), (digests, ["GET"])):
+            proxy.seen.clear()
+            assert blobs.there({*asked}) == {*asked}
+            assert proxy.seen == requests
+        with blobs.without(digests[:1]):
+            assert blobs.there({*digests}) == {*digests[1:]}
         blobs = Blobs(bucket, cache=tmp_path / "cache")
         for requests in (["GET"], []):
             proxy.seen.clear()
