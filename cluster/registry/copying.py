@@ -9,7 +9,7 @@ from cluster.registry.dialects import shown
 from cluster.registry.schema import EVENT, METADATA
 from tacl.errors import HomeInUse
 
-ROWS = 1000  # written at once
+ROWS = 100  # read and written at once: of some the work is long
 
 
 def copy(source: Database, target: Database) -> None:
