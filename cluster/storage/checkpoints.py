@@ -163,7 +163,7 @@ class RemoteCheckpoints(Checkpoints):
 
 
 def _seal(folder: Path) -> None:
-    """What is altered later is found, and what was written is on the disk."""
+    """What is altered later is found, and what the power kept from the disk."""
     with (folder / SEAL).open("w") as file:
         json.dump(_sums(folder), file)
         file.flush()
