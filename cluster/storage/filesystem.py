@@ -12,7 +12,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
-import pyarrow as pa
 import pyarrow.fs
 
 from cluster.storage.drafts import whole
@@ -32,7 +31,7 @@ class Storage:
         self.is_local = self.uri.startswith("file://")
         try:
             self.filesystem, self.root = _local(self.uri) if self.is_local else _s3(self.uri)
-        except pa.ArrowInvalid as error:
+        except ValueError as error:  # as those of Arrow are, or of a path that is no text
             raise BadConfig(f"{self.uri} is no storage: {error}; use {FORMS}") from error
 
     def below(self, name: str) -> Storage:

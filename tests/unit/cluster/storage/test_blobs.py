@@ -286,6 +286,7 @@ def test_to_look_at_many_files_a_bucket_is_listed(
         ("s3://bucket/x?scheme=ftp", "no storage: .*scheme 'ftp'; use a directory"),
         ("file://data/x", "no storage: .*; use a directory, file:///PATH"),
         ("file:///my data", "no storage: .*character ' '"),
+        ("file:///%FF", "no storage: .*decode byte"),
     ],
 )
 def test_a_place_that_cannot_be_used(uri: str, says: str) -> None:
