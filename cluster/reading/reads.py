@@ -59,33 +59,32 @@ class Reads(ABC):
         """These tokens were used."""
 
     @contextmanager
-    def _seeing(self, context: RequestContext) -> Iterator[Sight]:
+    def _seeing(self, context: RequestContext, task: str | None = None) -> Iterator[Sight]:
+        """Raises UnknownTask, also for a task that the asker does not see."""
         with self._reading() as known:
-            yield Sight(self._registry, known, Visibility(context.user, known.owners))
+            visibility = Visibility(context.user, known.owners)
+            if task is not None:
+                self._registry.task(task, visibility)
+            yield Sight(self._registry, known, visibility)
 
     # -- tasks and vectors
 
     def logs(self, context: RequestContext, task: str) -> list[Event]:
-        with self._seeing(context) as sight:
-            sight.require(task)
+        with self._seeing(context, task):
             return self._registry.events(task)
 
     def vectors(
         self, context: RequestContext, task: str | None = None, after: str = ""
     ) -> list[VectorStatus]:
-        with self._seeing(context) as sight:
-            if task is not None:
-                sight.require(task)
+        with self._seeing(context, task) as sight:
             return reports.vectors(sight, task, after)
 
     def compare(self, context: RequestContext, task: str, one: int, other: int) -> VectorComparison:
-        with self._seeing(context) as sight:
-            sight.require(task)
+        with self._seeing(context, task) as sight:
             return reports.compare(sight, task, (one, other))
 
     def aliases(self, context: RequestContext, task: str) -> AliasReport:
-        with self._seeing(context) as sight:
-            sight.require(task)
+        with self._seeing(context, task):
             history = tuple(self._registry.alias_changes(task))
             return AliasReport(aliases=self._registry.aliases(task), history=history)
 

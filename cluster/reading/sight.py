@@ -29,10 +29,6 @@ class Sight:
     known: Known
     visibility: Visibility
 
-    def require(self, task: str) -> None:
-        """Raises UnknownTask, also for one that the asker does not see."""
-        self.registry.task(task, self.visibility)
-
     def seen_run(self, run_id: str) -> RunRecord:
         """Raises UnknownRun when there is none that the asker sees."""
         run = self.registry.run(run_id)
