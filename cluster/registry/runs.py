@@ -385,7 +385,7 @@ def begin_anew(db: sa.Connection, run_id: str, why: str) -> None:
     row = _update(db, run_id, reached=-1, progress=None)
     log(db, "anew", why, row.task, run_id)
     if row.state == RunState.RUNNING:
-        _update(db, run_id, state=RunState.QUEUED)
+        _change(db, row, state=RunState.QUEUED)
     db.execute(ARRIVAL.delete().where(ARRIVAL.c.run_id == run_id))
 
 
