@@ -125,7 +125,7 @@ class Blobs:
 
     def exists(self, digest: str) -> bool:
         """Whether a file of that name is there; its content is not checked."""
-        return digest not in self._denied and self._has(digest, size=None)
+        return bool(self.there({digest}))
 
     def there(self, digests: Set[str]) -> Set[str]:
         """Those of which there is a file; its content is not checked."""
@@ -186,10 +186,8 @@ class Blobs:
                 blobs._filesystem.delete_file(blobs._place(digest))
         failpoints.reached("blob removed")
 
-    def _has(self, digest: str, size: int | None) -> bool:
-        with self._storage.reaching():
-            found = self._filesystem.get_file_info(self._place(digest))
-        return found.is_file and size in (None, found.size)
+    def _has(self, digest: str, size: int) -> bool:
+        return any(one.size == size for one in self.listed(digest))
 
     def _put_local(self, digest: str, data: Path | Held | Iterator[bytes]) -> None:
         place = Path(self._place(digest))
