@@ -3,6 +3,7 @@ probabilities as ours does."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -20,12 +21,13 @@ MODEL = "echo"  # the digest of the model that all users are said to have
 
 class Echo:
     """Answers what is posted with one answer for each of its inputs, and what is only read with
-    what is told of its path."""
+    what is told of its path; both after so many seconds."""
 
-    def __init__(self, answer: Mapping[str, Any], told: Mapping[str, Any]) -> None:
-        self._answer, self._told = answer, told
+    def __init__(self, answer: Mapping[str, Any], told: Mapping[str, Any], seconds: float) -> None:
+        self._answer, self._told, self._seconds = answer, told, seconds
 
     async def __call__(self, request: Request) -> JSONResponse:
+        await asyncio.sleep(self._seconds)
         if request.method == "GET":
             return JSONResponse(self._told[request.url.path])
         asked = await request.json()
@@ -45,7 +47,10 @@ class Expected:
 
 @contextmanager
 def echoing(
-    port: int, answer: Mapping[str, Any], told: Mapping[str, Any] | None = None
+    port: int,
+    answer: Mapping[str, Any],
+    told: Mapping[str, Any] | None = None,
+    seconds: float = 0.0,
 ) -> Iterator[str]:
     """The URL where the connected cluster answers so, with the options of our own ingress."""
     options = HTTPOptions(host=HOST, port=port)
@@ -55,7 +60,7 @@ def echoing(
         Echo, max_ongoing_requests=1000, ray_actor_options=reserved, logging_config=LOGGING
     )
     try:
-        serve.run(deployed.bind(answer, told or {}), name=MODEL, route_prefix="/")
+        serve.run(deployed.bind(answer, told or {}, seconds), name=MODEL, route_prefix="/")
         yield f"http://{HOST}:{port}"
     finally:
         serve.shutdown()

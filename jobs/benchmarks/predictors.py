@@ -2,16 +2,18 @@
 
 A home with made-up vectors and users who have composed; its server with each number of predictors,
 whose memory holds a part of the vectors; users drawn uniformly and by Zipf's law; and, in the same
-run, an echo of the same payload. What is written of it: `jobs.benchmarks.predictors_told`.
+run, an echo of the same payload, as fast as it can and as slow as ours. What is written of it:
+`jobs.benchmarks.predictors_told`.
 """
 
 from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from math import ceil
 from pathlib import Path
@@ -88,33 +90,39 @@ class PredictorsRow:
 
 
 class ReadRow(NamedTuple):
-    """Of a path that only reads the registry: the server, and the echo of one answer of its."""
+    """Of a path that only reads the registry: the server, and the echo of one answer of its, at
+    once and as slow."""
 
     path: str
     ours: PredictorsRow
     echo: PredictorsRow
+    slow: PredictorsRow
 
 
 @dataclass(frozen=True)
 class PredictorsFound:
+    """`slow`: of each row an echo that answers as many requests a second, of as many at once. What
+    Serve itself takes for a request falls where more come: it wakes up once for several."""
+
     plan: PredictorsPlan
     machine: str
     vector: int  # bytes of one
     fill: int  # bytes that predictors may fill together
     rows: Sequence[PredictorsRow]
     echo: PredictorsRow
+    slow: Sequence[PredictorsRow]
     reads: Sequence[ReadRow]
 
     def goals(self) -> list[CheckedGoal]:
         ratios = {
-            f"processor time around predictors ({row.predictors}, {row.draw}), of the echo's": (
-                row.around / self.echo.around
+            f"processor time around predictors ({row.predictors}, {row.draw}), of the slow echo's": (
+                row.around / slow.around
             )
-            for row in self.rows
+            for row, slow in zip(self.rows, self.slow, strict=True)
         }
         ratios |= {
-            f"processor time of GET {read.path.format(user='USER')}, of the echo's": (
-                read.ours.around / read.echo.around
+            f"processor time of GET {read.path.format(user='USER')}, of the slow echo's": (
+                read.ours.around / read.slow.around
             )
             for read in self.reads
         }
@@ -132,8 +140,8 @@ def bench_predictors(plan: PredictorsPlan, say: Say) -> PredictorsFound:
             crowd = Crowd(client, population, plan, say)
             rows = [row for count in plan.predictors for row in crowd.served(count)]
             read = crowd.read()
-            echo, reads = crowd.echoed(read)
-    return PredictorsFound(plan, machine(), crowd.vector, crowd.fill, rows, echo, reads)
+            beside = crowd.echoed(rows, read)
+    return PredictorsFound(plan, machine(), crowd.vector, crowd.fill, rows, *beside)
 
 
 class Crowd:
@@ -173,23 +181,47 @@ class Crowd:
         return found
 
     def echoed(
-        self, read: Sequence[tuple[str, PredictorsRow, Any]]
-    ) -> tuple[PredictorsRow, list[ReadRow]]:
-        """The same requests of the first user, answered at once; after the server has ended."""
-        right = sampled(self._population, self._pictures, [0])
+        self, rows: Sequence[PredictorsRow], read: Sequence[tuple[str, PredictorsRow, Any]]
+    ) -> tuple[PredictorsRow, list[PredictorsRow], list[ReadRow]]:
+        """The same requests of the first user, answered at once; then with each row's requests a
+        second. After the server has ended."""
+        right, one = sampled(self._population, self._pictures, [0]), self._person(0)
         answer = right.answer(0)
-        self._say("the echo")
-        one = self._person(0)
         paths = {path.format(user=one.name): told for path, _, told in read}
+        expected = Expected(right.encoded, answer)
+
+        def posted(url: str) -> Askers:
+            return Askers(url, expected, {0: one._replace(digest=MODEL)})
+
+        def got(path: str, url: str) -> Askers:
+            return Readers(url, path, expected, {0: one})
+
+        def slow(row: PredictorsRow, askers: Callable[[str], Askers]) -> PredictorsRow:
+            seconds = self._plan.asking.at_once / row.facts.per_second
+            self._say(f"the echo, after {seconds:.2f} s")
+            with echoing(free_port(), answer, paths, seconds) as url:
+                askers(url).ask(self._few)
+                return self._measured(askers(url), 0, row.draw, asking=self._few)
+
+        self._say("the echo")
         with echoing(free_port(), answer, paths) as url:
-            expected = Expected(right.encoded, answer)
-            askers = Askers(url, expected, {0: one._replace(digest=MODEL)})
-            askers.ask(self._warming)
-            row, reads = self._measured(askers, 0, "-"), []
-            for path, ours, _ in read:
-                readers = Readers(url, path, expected, {0: one})
-                reads.append(ReadRow(path, ours, self._measured(readers, 0, path)))
-        return row, reads
+            posted(url).ask(self._warming)
+            echo = self._measured(posted(url), 0, "-")
+            reads = [self._measured(got(path, url), 0, path) for path, *_ in read]
+        return (
+            echo,
+            [slow(row, posted) for row in rows],
+            [
+                ReadRow(path, ours, at_once, slow(ours, partial(got, path)))
+                for (path, ours, _), at_once in zip(read, reads, strict=True)
+            ],
+        )
+
+    @property
+    def _few(self) -> Asking:
+        """Enough for processor times, where each takes as long as ours."""
+        asking = self._plan.asking
+        return Asking(max(1, asking.requests // 4), asking.at_once)
 
     @property
     def _warming(self) -> Asking:
@@ -241,11 +273,16 @@ class Crowd:
         return self._measured(Askers(url, right, people, users[warm:]), predictors, draw, url)
 
     def _measured(
-        self, askers: Askers, predictors: int, draw: str, url: str | None = None
+        self,
+        askers: Askers,
+        predictors: int,
+        draw: str,
+        url: str | None = None,
+        asking: Asking | None = None,
     ) -> PredictorsRow:
         """`url`: of a server whose predictors tell what they have in memory."""
         kept = self._kept(url) if url else {}
-        seen, cpu = measured(askers, self._head, self._plan.users, self._plan.asking)
+        seen, cpu = measured(askers, self._head, self._plan.users, asking or self._plan.asking)
         now = self._kept(url) if url else {}
         memory, resident = processes.memory(self._head), [int(one.bytes) for one in now.values()]
         return PredictorsRow(predictors, draw, seen, cpu, memory, found(kept, now), resident)

@@ -11,11 +11,11 @@ from jobs.console.documents import markdown_table
 
 ASKED = ("predictors", "users drawn", "per second", "p50 ms", "p99 ms", "found in memory")
 ASKED += ("MiB in each", "MiB of predictors", "MiB of all", "wrong answers")
-READ = ("GET", "per second", "p99 ms", "ingress ms", "all ms", "echo's p99 ms", "echo's all ms")
-READ += ("all, of the echo's",)
+READ = ("GET", "per second", "p99 ms", "ingress ms", "all ms", "slow echo's all ms")
+READ += ("all, of the slow echo's", "echo's p99 ms", "echo's all ms", "all, of the echo's")
 KINDS = ("predictor", "ingress", "proxy", REST)
-TAKEN = ("predictors", "users drawn", *KINDS, "all but predictors, of the echo's")
-TAKEN += ("ingress, of the echo's",)
+TAKEN = ("predictors", "users drawn", *KINDS, "all but predictors", "slow echo's")
+TAKEN += ("of the slow echo's", "of the echo's")
 
 
 def markdown(found: PredictorsFound, command: str) -> str:
@@ -39,9 +39,12 @@ def markdown(found: PredictorsFound, command: str) -> str:
         f"answer names its user, their model and its tasks; of {CHECKED} users of a draw every "
         "probability is recomputed.",
         "## Milliseconds of processors for a request",
-        markdown_table(TAKEN, (_taken(one, found.echo) for one in lines), "---:"),
+        markdown_table(TAKEN, _taken(found), "---:"),
         "Rest: the coordinator, Serve's controller, Ray. The echo is a deployment of Ray Serve "
-        "that answers the same requests with as many probabilities and does no work.",
+        "that answers the same requests with as many probabilities and does no work. What Serve "
+        "takes for a request falls where more of them come a second, for it wakes up once for "
+        "several; the slow echo waits before it answers, so that it has as many requests a second "
+        "as the row that it stands beside, and as many at once.",
         "## Reading",
         markdown_table(READ, map(_read, found.reads), "---:"),
         "What a client asks without a question: a user's model, and the list of those that a user "
@@ -63,19 +66,25 @@ def _asked(one: PredictorsRow) -> Sequence[str]:
     return *row, _mib(together), f"{seen.wrong}"
 
 
-def _taken(one: PredictorsRow, echo: PredictorsRow) -> Sequence[str]:
-    each = (_ms(one.cpu.get(kind)) for kind in KINDS)
-    if one is echo:
-        return _name(one), one.draw, *each, "1", "1"
-    ingress = one.cpu["ingress"] / echo.cpu["ingress"]
-    return _name(one), one.draw, *each, f"{one.around / echo.around:.2f}", f"{ingress:.2f}"
+def _taken(found: PredictorsFound) -> Iterator[Sequence[str]]:
+    echo = found.echo
+    for one, slow in zip(found.rows, found.slow, strict=True):
+        ratios = (f"{one.around / other.around:.2f}" for other in (slow, echo))
+        yield *_each(one), _ms(slow.around), *ratios
+    yield *_each(echo), "-", "-", "1"
+
+
+def _each(one: PredictorsRow) -> Sequence[str]:
+    return _name(one), one.draw, *(_ms(one.cpu.get(kind)) for kind in KINDS), _ms(one.around)
 
 
 def _read(one: ReadRow) -> Sequence[str]:
     ours, echo = one.ours, one.echo
+    of_slow, of_echo = (f"{ours.around / other.around:.2f}" for other in (one.slow, echo))
     times = f"{1000 * ours.facts.p99:.0f}", _ms(ours.cpu["ingress"]), _ms(ours.around)
-    beside = f"{1000 * echo.facts.p99:.0f}", _ms(echo.around), f"{ours.around / echo.around:.2f}"
-    return one.path.format(user="USER"), f"{ours.facts.per_second:.1f}", *times, *beside
+    beside = f"{1000 * echo.facts.p99:.0f}", _ms(echo.around), of_echo
+    path = one.path.format(user="USER")
+    return path, f"{ours.facts.per_second:.1f}", *times, _ms(one.slow.around), of_slow, *beside
 
 
 def _name(one: PredictorsRow) -> str:
@@ -90,7 +99,7 @@ def _goals(found: PredictorsFound) -> Iterator[str]:
     ]
     yield markdown_table(("what", "goal", "measured", ""), lines, "---:")
     missed = sum(goal.missed for goal in goals)
-    yield f"At most {goals[0].goal:g} times the echo: {missed} of {len(lines)} missed."
+    yield f"At most {goals[0].goal:g} times the slow echo: {missed} of {len(lines)} missed."
 
 
 def _mib(size: float) -> str:
