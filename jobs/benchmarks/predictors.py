@@ -115,13 +115,13 @@ class PredictorsFound:
 
     def goals(self) -> list[CheckedGoal]:
         ratios = {
-            f"processor time around predictors ({row.predictors}, {row.draw}), of the slow echo's": (
+            f"processor time around predictors ({row.predictors}, {row.draw}), of a slow echo's": (
                 row.around / slow.around
             )
             for row, slow in zip(self.rows, self.slow, strict=True)
         }
         ratios |= {
-            f"processor time of GET {read.path.format(user='USER')}, of the slow echo's": (
+            f"processor time of GET {read.path.format(user='USER')}, of a slow echo's": (
                 read.ours.around / read.slow.around
             )
             for read in self.reads

@@ -107,7 +107,7 @@ def test_what_is_around_predictors_is_held_against_the_echo() -> None:
         "| echo | zipf | 1.5 | 200 | 298 | - | - | - | 8.0 | 0 |",
         "| 1 | zipf | 20.0 | 4.0 | 8.0 | - | 12.0 | 10.0 | 1.20 | 2.40 |",
         "| echo | zipf | - | 4.0 | 1.0 | - | 5.0 | - | - | 1 |",
-        "| processor time around predictors (2, zipf), of the slow echo's | 1.5 | 1.60 | missed |",
+        "| processor time around predictors (2, zipf), of a slow echo's | 1.5 | 1.60 | missed |",
         "| /v1/compositions/USER | 1.5 | 298 | 4.0 | 18.0 | 10.0 | 1.80 | 298 | 5.0 | 3.60 |",
         "2 of 3 missed",
     ):
