@@ -76,20 +76,18 @@ class CompositionRequests(RunRequests):
         decide = partial(self._started, context, user, recipe, how)
         with self._lock:
             queued = self._once(context.request_id, "make", parts, QueuedRun, decide)
-            return self._composition_run(context, user, queued.run_id)
+            return self.composition_run(context, user, queued.run_id)
 
     def _started(
         self, context: RequestContext, user: str, recipe: Sequence[Term], how: CompositionMethod
     ) -> Decision[QueuedRun]:
-        visibility = self._visibility(context)
-        model = self._pins.composed(user, recipe, visibility)
+        model = self._pins.composed(user, recipe, self._visibility(context))
         require_linearized(how.method, [term.vector for term in model.terms])
         require_given(how, self._base, self._blobs)
-        there = (name for name in tasks_in(model) if name in self._shards)
-        shared = {name for name in there if upkeep.shares(self._state, name)}
+        there = tasks_in(model) & self._shards.keys()
+        shared = {name: self._shards[name] for name in there if upkeep.shares(self._state, name)}
         self._require_shared(context, model, how, shared)
-        shards = {name: self._shards[name] for name in shared if visibility.sees(name)}
-        given = self._registry, self._base, model, how, shards
+        given = self._registry, self._base, model, how, shared
         work = work_orders.composing(*given, teach=self._teach(model, how))
         is_gone = self._is_gone(work.run_id)
         self._require_share(context, user, "" if is_gone else work.run_id)
@@ -98,13 +96,10 @@ class CompositionRequests(RunRequests):
 
     def composition_run(self, context: RequestContext, user: str, run_id: str) -> CompositionRun:
         with self._lock:
-            return self._composition_run(context, user, run_id)
-
-    def _composition_run(self, context: RequestContext, user: str, run_id: str) -> CompositionRun:
-        visibility = self._visibility(context)
-        for run in self._registry.runs(kinds=("compose",), run_ids=[run_id]):
-            if _is_of(run, user, visibility):
-                return self._sight(context).composition_run(run)
+            visibility = self._visibility(context)
+            for run in self._registry.runs(kinds=("compose",), run_ids=[run_id]):
+                if _is_of(run, user, visibility):
+                    return self._sight(context).composition_run(run)
         raise UnknownRun(f"{user} has no composition in the making as run {run_id}")
 
     def cancel_compositions(self, context: RequestContext, user: str) -> CancelledCompositions:
@@ -183,9 +178,8 @@ class CompositionRequests(RunRequests):
         """Nobody learns from rows of a task that withholds its samples, but its owner."""
         if how.method in MERGES or how.fit or how.adapt:
             return
-        for name in dict.fromkeys(term.vector.task for term in model.terms):
-            own = self._registry.any_task(name).submission.owner == context.user
-            if name in self._shards and name not in shared and not own:
+        for name in sorted(tasks_in(model) & self._shards.keys() - shared):
+            if self._registry.any_task(name).submission.owner != context.user:
                 raise BadRecipe(
                     f"{name} withholds its samples, and {how.method} would learn from its rows; "
                     f"give other rows (--fit, --adapt), or use sum, {', '.join(MERGES)}"
