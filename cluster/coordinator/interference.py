@@ -41,8 +41,7 @@ def interference(sight: PlanSight, shards: Mapping[str, Shard]) -> InterferenceR
         for one in row
         if current.get(one.on) == (one.shard_digest, one.head)
     }
-    known = {(s, t): pairs[s, t] for s in names for t in on if (s, t) in pairs}
-    matrix, logits = _matrices(known)
+    matrix, logits = _matrices(pairs)
     near = state.near  # of the same kind of data: never measured
     wanted = [
         (s, t) for s in names for t in on if s == t or (shares(state, t) and (s, t) not in near)
