@@ -20,7 +20,7 @@ from cluster.coordinator.arrivals import Arrivals, still_there
 from cluster.coordinator.launcher import Launcher
 from cluster.coordinator.lists import Lists
 from cluster.coordinator.lock import Lock
-from cluster.coordinator.recovery import imports, options_of, restored, took
+from cluster.coordinator.recovery import planned, restored, took
 from cluster.coordinator.retries import LONGEST, Retries
 from cluster.domain.base import Base
 from cluster.domain.compositions import Fitted
@@ -36,7 +36,6 @@ from cluster.scheduler import state as facts
 from cluster.scheduler.adoption import Attempt, inherited
 from cluster.scheduler.budget import granted
 from cluster.scheduler.finishing import Forecast, ends
-from cluster.scheduler.queue import needs_of, urgency_of
 from cluster.storage.checkpoints import checkpoints, runs
 from cluster.storage.home import Home
 from tacl.errors import RunFailed
@@ -125,10 +124,9 @@ class Execution:
         if run.state in STOPPED:
             self._registry.retry([run_id])
         if run.state != RunState.DONE:
-            needs = needs_of(run.kind, options_of(run.work))
-            urgency = urgency_of(run.kind, imports(run.work), run.user)
-            who = run.user if user is None else user
-            self.happened(facts.Requested(run_id, run.kind, run.task, needs, urgency, who))
+            known = planned(run)
+            about = run_id, run.kind, run.task, known.needs, known.urgency
+            self.happened(facts.Requested(*about, run.user if user is None else user))
 
     def told(self, run_id: str, attempt: int | None) -> Told:
         """RunFailed when `attempt` is no longer the one that runs."""

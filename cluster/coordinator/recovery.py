@@ -38,7 +38,7 @@ def restored(registry: Registry, base: str, running: Collection[str] = ()) -> St
     state.owners = {name: task.owner for name, task in tasks.items() if task.private}
     _restore_vectors(state, registry)
     for record in registry.runs(states=(*OWED, *STOPPED)):
-        run = _run(record, record.run_id in running)
+        run = planned(record, record.run_id in running)
         state.runs[run.run_id] = run
         if run.state == RunState.FAILED:
             state.unmeasurable.update(run.cells)
@@ -89,13 +89,14 @@ def _restore_vectors(state: State, registry: Registry) -> None:
     state.crowned = dict.fromkeys(task for task in state.tasks if task in state.champions)
 
 
-def _run(record: RunRecord, running: bool) -> PlannedRun:
+def planned(record: RunRecord, running: bool = False) -> PlannedRun:
+    """A run as the plan knows it, once it is read."""
     owed = RunState.RUNNING if running else RunState.QUEUED
     state = RunState.FAILED if record.state in STOPPED else owed
     work = record.work
     known = record.run_id, record.kind, record.number, record.task
-    needs = needs_of(record.kind, options_of(work))
-    urgency = urgency_of(record.kind, imports(work), record.user)
+    needs = needs_of(record.kind, _options_of(work))
+    urgency = urgency_of(record.kind, _imports(work), record.user)
     run = PlannedRun(*known, needs, urgency, state, record.deaths, cells_of(work), user=record.user)
     if isinstance(work, RefreshWork):
         run.others = frozenset(shard.task for shard in work.others)
@@ -109,17 +110,17 @@ def took(registry: Registry) -> Iterator[tuple[PlannedRun, float]]:
     for kind in ("train", *KINDS):
         for record in registry.runs(states=(RunState.DONE,), kinds=(kind,), newest=KEPT):
             if record.started is not None and record.ended is not None:
-                yield _run(record, False), record.ended - record.started
+                yield planned(record), record.ended - record.started
 
 
-def options_of(work: Work) -> Options:
+def _options_of(work: Work) -> Options:
     """What the submitter chose that bears on this work."""
     if isinstance(work, TrainWork):
         return work.submission.options
     return work.options if work.kind == "refresh" else Options()
 
 
-def imports(work: Work) -> bool:
+def _imports(work: Work) -> bool:
     """Whether its vector is there already."""
     return isinstance(work, TrainWork) and work.submission.vector_blob is not None
 
