@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from types import MappingProxyType
 
 from cluster.domain import work as orders
 from cluster.domain.base import Base, BlobRef, identity
@@ -80,11 +79,11 @@ def evaluation(
     registry: Registry,
     base: Base,
     model: Composition,
-    fitted: Mapping[str, FittedHead] = MappingProxyType({}),
+    fitted: Mapping[str, FittedHead],
     *,
-    judge: BlobRef | None = None,
-    materialized: bool = False,
-    without: bool = False,
+    judge: BlobRef | None,
+    materialized: bool,
+    without: bool,
 ) -> orders.EvaluateWork:
     """`fitted`: by task, the heads with which the model answers where not as trained. `judge`: rows
     held out of the new task that it was fitted to."""
@@ -127,7 +126,7 @@ def composing(
     model: Composition,
     making: CompositionMethod,
     shards: Mapping[str, Shard],
-    teach: bool = False,
+    teach: bool,
 ) -> orders.ComposeWork:
     """`model` is the recipe as a plain sum; the order in which it was written means nothing.
     `teach`: heads of what it adds are fitted under what comes out."""
