@@ -268,7 +268,11 @@ class Board:
         champions = self._registry.champion_references(names)
         firsts = self._registry.first_references(names)
         left = self._registry.runs((*OWED, *STOPPED), kinds=("refresh",), tasks=names)
-        refreshes = {run.task: run.state for run in left}
+        refreshes = {
+            run.task: run.state
+            for run in sorted(left, key=lambda run: run.state in OWED)  # the last is told
+            if run.state in OWED or _is_of(run, champions.get(run.task or ""))
+        }
         samples = {one.task: one.blob.rows for one in self._registry.shards(*(names or ()))}
         known = (key.name for key in self._entries if key.is_task)
         for name in dict.fromkeys((*known, *tasks)) if names is None else names:
@@ -311,8 +315,7 @@ class Board:
             return not is_current(state, state.runs[run.run_id])
         if run.kind != "refresh":
             return False
-        champion = self._champion(run.task)
-        return champion is None or champion.version != run.version
+        return not _is_of(run, self._champion(run.task))
 
     def _champion(self, task: str | None) -> VectorRef | None:
         entry = self._entries.get(Key(True, task or ""))
@@ -330,6 +333,10 @@ def owners_of(run: RunRecord, owners: Mapping[str, str]) -> Owners:
     elif run.kind == "measure" and isinstance(run.work, MeasureWork):
         groups = [{vector.task, shard.task} for vector, shard in run.work.pairs]
     return frozenset(frozenset(owners[task] for task in group & owners.keys()) for group in groups)
+
+
+def _is_of(refresh: RunRecord, champion: VectorRef | None) -> bool:
+    return champion is not None and champion.version == refresh.version
 
 
 def _waits(entry: Entry) -> bool:

@@ -117,9 +117,13 @@ def test_a_failed_refresh_is_retried_while_it_makes_sense(tmp_path: Path) -> Non
     scene.finish("measure")  # another store, another refresh
     assert scene.process("refresh", "digits").work.run_id != left.run_id
     assert scene.coordinator.retry(RequestContext(), "digits").retried == ()
+    assert scene.task("digits").refresh == "running"
     scene.settle()
     assert scene.task("digits").version == 2
     assert scene.coordinator.status(ADMIN).work == ()
+    for _ in range(2):
+        assert scene.task("digits").refresh is None
+        scene.restart()
 
 
 def test_what_waits_for_the_budget_of_the_next_arrivals_is_told(tmp_path: Path) -> None:
