@@ -197,11 +197,11 @@ def _is_foreign(work: ComposeWork, result: Composed) -> bool:
 
 
 def missing_files(champions: Iterable[VectorRef], blobs: Blobs) -> Mapping[str, str]:
-    """What is wrong with a task whose vector's file is not there any more."""
+    """By the name of a vector whose file is not there any more, which that is."""
     wanted = [(ref, digest) for ref in champions for digest in (ref.blob, ref.head_blob)]
     there = blobs.there({digest for _, digest in wanted})
     return {
-        ref.task: f"the file of vector {ref.name} is missing: blob {digest}"
+        ref.name: f"the file of vector {ref.name} is missing: blob {digest}"
         for ref, digest in wanted
         if digest not in there
     }

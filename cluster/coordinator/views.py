@@ -27,7 +27,8 @@ UNSEEN = "it concerns a private task"
 
 @dataclass(frozen=True)
 class PlanSight(Sight):
-    """What one asker is told of the plan too. `damaged`: what is wrong with the files of a task."""
+    """What one asker is told of the plan too. `damaged`: what is wrong with the files of a vector,
+    by its name."""
 
     state: State
     damaged: Mapping[str, str]
@@ -69,7 +70,8 @@ class PlanSight(Sight):
         near = (on for one, on in self.state.near if one == name and self.visibility.sees(on))
         progress = self._progress(entry.training)
         progress |= {"created": entry.task.created}
-        progress |= {"reason": self.damaged.get(name, progress["reason"])}
+        damage = champion and self.damaged.get(champion.name)
+        progress |= {"reason": damage or progress["reason"]}
         return shown.TaskStatus(
             **progress,
             name=name,

@@ -175,3 +175,15 @@ def test_a_request_that_was_answered_before_answers_were_json_is_recognised(scen
     asked = identity("refresh", {"task": "digits"})
     scene.coordinator._registry.cancel([], [], "ann", Request("now", asked, "the run of then"))
     assert scene.coordinator.refresh(asks("now"), "digits").run_id == "the run of then"
+
+
+def test_a_file_that_is_missing_is_told_while_its_vector_is_the_champion(tmp_path: Path) -> None:
+    scene = Scene(tmp_path).trained("digits")
+    scene.coordinator.refresh(asks("refresh"), "digits")
+    scene.settle()
+    lost = scene.coordinator._registry.vector("digits", 2).blob
+    scene.home.blobs().remove(lost)
+    scene.restart()
+    assert scene.task("digits").reason == f"the file of vector digits@v2 is missing: blob {lost}"
+    scene.coordinator.move_alias(asks("back"), "digits", "champion", 1, 2)
+    assert scene.task("digits").reason is None
