@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import takewhile
 from typing import Any
 
 from cluster.coordinator.board import Entry, Key, Page, TaskEntry, Vanished, owners_of
@@ -23,6 +22,7 @@ from cluster.scheduler.upkeep import is_due
 
 NEWEST = 20  # runs, and versions with their curves, that a task tells of
 UNSEEN = "it concerns a private task"
+OTHERS = (shown.WaitsFor.TURN, shown.WaitsFor.ROOM)  # what a run waits for that are others
 
 
 @dataclass(frozen=True)
@@ -52,16 +52,16 @@ class PlanSight(Sight):
     def alone(self, told: shown.ClusterStatus, tells: Callable[[Key], bool]) -> shown.ClusterStatus:
         """To whom asks about these tasks alone: what others do is a number where one of them waits.
         A task that no node can hold waits for none of them, and says why."""
-        tasks = (self._behind(task, tells) for task in told.tasks)
-        return told.model_copy(update={"tasks": tuple(tasks)})
+        ahead = self._ahead(tells) if any(one.waits_for in OTHERS for one in told.tasks) else {}
+        return told.model_copy(update={"tasks": tuple(_behind(one, ahead) for one in told.tasks)})
 
-    def _behind(self, task: shown.TaskStatus, tells: Callable[[Key], bool]) -> shown.TaskStatus:
-        if task.waits_for in (None, shown.WaitsFor.NODES):
-            return task
-        first = _going_first(self.state, self.state.runs[task.run_id])
-        ahead = sum(tells(_key(one)) for one in first)
-        reason = f"behind {ahead} other{'s' if ahead > 1 else ''}"
-        return task.model_copy(update={"reason": reason}) if ahead else task
+    def _ahead(self, tells: Callable[[Key], bool]) -> dict[str, int]:
+        """By run, how many of those that go first are told of."""
+        ahead, count = dict[str, int](), 0
+        for run in _going_first(self.state):
+            ahead[run.run_id] = count
+            count += tells(_key(run))
+        return ahead
 
     def task(self, entry: TaskEntry) -> shown.TaskStatus:
         name, submission, champion = entry.task.name, entry.task.submission, entry.champion
@@ -194,12 +194,17 @@ def is_seen(context: RequestContext, visibility: Visibility, key: Key, entry: En
     return visibility.viewer is None or any(one <= {visibility.viewer} for one in owners)
 
 
-def _going_first(state: State, run: PlannedRun) -> Iterator[PlannedRun]:
-    """What runs, and what waits and has its turn before this. What no node can hold keeps nobody
-    waiting."""
+def _behind(task: shown.TaskStatus, ahead: Mapping[str, int]) -> shown.TaskStatus:
+    if task.waits_for not in OTHERS or not (others := ahead[task.run_id]):
+        return task
+    reason = f"behind {others} other{'s' if others > 1 else ''}"
+    return task.model_copy(update={"reason": reason})
+
+
+def _going_first(state: State) -> Iterator[PlannedRun]:
+    """What runs, and then what waits, in its turn. What no node can hold keeps nobody waiting."""
     yield from (one for one in state.runs.values() if one.state == shown.RunState.RUNNING)
-    before = takewhile(lambda one: one is not run, in_order(state))
-    yield from (one for one in before if placeable(state.nodes, one.needs))
+    yield from (one for one in in_order(state) if placeable(state.nodes, one.needs))
 
 
 def _key(run: PlannedRun) -> Key:
