@@ -27,10 +27,11 @@ Kind = tuple[str, bool]  # of work, and whether its vector was there already
 
 
 class Steps(NamedTuple):
-    """Seconds since 1970, and how far the run was."""
+    """Seconds since 1970, how far the run was, and of how many steps."""
 
     at: float
     done: int
+    of: int
 
 
 class Forecast:
@@ -40,7 +41,6 @@ class Forecast:
         self._each: dict[Kind, deque[float]] = {}  # seconds, for one of its size
         self._begun: dict[str, float] = {}
         self._looks: dict[str, deque[Steps]] = {}
-        self._steps: dict[str, int] = {}  # that each is of
 
     def begun(self, run_id: str, at: float) -> None:
         """An attempt of it."""
@@ -51,8 +51,7 @@ class Forecast:
         looks = self._looks.setdefault(run_id, deque(maxlen=LOOKS))
         if looks and done < looks[-1].done:  # it counts something else now
             looks.clear()
-        looks.append(Steps(at, done))
-        self._steps[run_id] = steps
+        looks.append(Steps(at, done, steps))
 
     def ended(self, state: State, run: PlannedRun, at: float) -> None:
         """With a result."""
@@ -67,8 +66,8 @@ class Forecast:
         each.append(max(0.0, seconds) / size_of(state, run))
 
     def forget(self, run_id: str) -> None:
-        for known in (self._begun, self._looks, self._steps):
-            known.pop(run_id, None)
+        self._begun.pop(run_id, None)
+        self._looks.pop(run_id, None)
 
     def left(self, state: State, run: PlannedRun, now: float) -> float | None:
         """Seconds of work; None where nothing tells: nothing of its kind has ended here, or it
@@ -77,14 +76,13 @@ class Forecast:
         whole = median(each) * size_of(state, run) if each else None
         if run.state != RunState.RUNNING:
             return whole
-        looks, steps = self._looks.get(run.run_id, ()), self._steps.get(run.run_id, 0)
-        if (paced := rest(looks, steps, now)) is not None:
+        if (paced := rest(self._looks.get(run.run_id, ()), now)) is not None:
             return paced
         elapsed = now - self._begun.get(run.run_id, now)
         return whole - elapsed if whole is not None and whole > elapsed else None
 
 
-def rest(looks: Sequence[Steps], steps: int, now: float) -> float | None:
+def rest(looks: Sequence[Steps], now: float) -> float | None:
     """Seconds until all steps are done, at the pace between the looks. A silence beyond the longest
     between two of them is time in which nothing was done. None until two looks differ."""
     if not looks or looks[-1].done <= looks[0].done:
@@ -93,7 +91,7 @@ def rest(looks: Sequence[Steps], steps: int, now: float) -> float | None:
     silent, longest = now - last.at, max(after.at - one.at for one, after in pairwise(looks))
     late = max(0.0, silent - longest)
     each = (last.at - first.at + late) / (last.done - first.done)
-    return max(0.0, (steps - last.done) * each - (silent - late))
+    return max(0.0, (last.of - last.done) * each - (silent - late))
 
 
 def _kind(run: PlannedRun) -> Kind:

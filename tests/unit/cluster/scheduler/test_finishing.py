@@ -93,29 +93,30 @@ def test_a_run_that_tells_its_steps_goes_on_at_their_pace(world: World) -> None:
     assert forecast.left(world.state, a, 1010.0) is None
 
 
-def timed(*seconds: float) -> list[Steps]:
-    """Looks at steps that took so many seconds each."""
-    return [Steps(at, done) for done, at in enumerate(itertools.accumulate(seconds, initial=0.0))]
+def timed(steps: int, *seconds: float) -> list[Steps]:
+    """Looks at the first of so many steps, which took so many seconds each."""
+    ends = itertools.accumulate(seconds, initial=0.0)
+    return [Steps(at, done, steps) for done, at in enumerate(ends)]
 
 
 @pytest.mark.parametrize(("before", "after"), [(1.0, 10.0), (10.0, 1.0)])
 def test_what_was_before_a_machine_became_busy_or_idle_does_not_count(
     world: World, before: float, after: float
 ) -> None:
-    forecast, a, steps = Forecast(), run(world, "train a"), 1000
+    forecast, a = Forecast(), run(world, "train a")
     forecast.begun("train a", 0.0)
-    looks = timed(*[before] * 300, *[after] * LOOKS)
+    looks = timed(1000, *[before] * 300, *[after] * LOOKS)
     for look in looks:
-        forecast.stepped("train a", look.done, steps, look.at)
-    left = (steps - looks[-1].done) * after
+        forecast.stepped("train a", look.done, look.of, look.at)
+    left = (1000 - looks[-1].done) * after
     assert forecast.left(world.state, a, looks[-1].at) == pytest.approx(left)
 
 
 def test_steps_that_stop_coming_make_the_rest_longer() -> None:
-    looks, steps = timed(2.0, 2.0, 2.0), 103
-    assert rest(looks, steps, 6.0) == pytest.approx(200.0)
-    assert rest(looks, steps, 8.0) == pytest.approx(198.0)  # the next is awaited now
-    later = [rest(looks, steps, at) or 0.0 for at in (8.0, 14.0, 68.0)]
+    looks = timed(103, 2.0, 2.0, 2.0)
+    assert rest(looks, 6.0) == pytest.approx(200.0)
+    assert rest(looks, 8.0) == pytest.approx(198.0)  # the next is awaited now
+    later = [rest(looks, at) or 0.0 for at in (8.0, 14.0, 68.0)]
     assert later == sorted(later)
     assert later[-1] == pytest.approx(100 * (6 + 60) / 3 - 2)
 
