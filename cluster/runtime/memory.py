@@ -13,7 +13,9 @@ GROUPS = (
     (Path("/sys/fs/cgroup"), "memory.max", "memory.current", "inactive_file"),
     (
         Path("/sys/fs/cgroup/memory"),
-        *("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+        "memory.limit_in_bytes",
+        "memory.usage_in_bytes",
+        "total_inactive_file",
     ),
 )
 
