@@ -192,10 +192,7 @@ def _schema(home: Home) -> tuple[Check, ...]:
 
 def _storage(home: Home, references: Callable[[], References] | None) -> Iterator[Check]:
     """One check for each thing that is wrong."""
-    try:
-        found = list(damage(home, references))
-    except TaclError as error:
-        found = [str(error)]
+    found = list(damage(home, references))
     advice = "make room, or restore it from a backup; then `tacl retry` what has failed"
     for wrong in found:
         yield Check(check="storage", ok=False, found=wrong, advice=advice)
@@ -270,7 +267,7 @@ def damage(home: Home, references: Callable[[], References] | None = None) -> It
         for digest, what in {**needed, settings.generic.digest: f"the {GENERIC} rows"}.items():
             try:
                 blobs.verify(digest)
-            except CorruptBlob as error:
+            except (CorruptBlob, OSError) as error:  # of a disk, or it is another user's
                 yield f"{what}: {error}"
         blobs.put(uuid.uuid4().bytes)  # garbage from the beginning
     except TaclError as error:

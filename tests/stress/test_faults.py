@@ -96,6 +96,9 @@ def test_a_vector_that_was_harmed_is_not_published(scene: Scene, harm: str) -> N
 def hurt(path: Path, harm: str) -> None:
     if harm == "deleted":
         path.unlink()
+    elif harm == "unreadable":  # as on a broken disk, or another user's
+        path.unlink()
+        path.mkdir()
     else:
         data = path.read_bytes()
         path.write_bytes(data[:-1] if harm == "truncated" else bytes([data[0] ^ 1]) + data[1:])
@@ -378,7 +381,7 @@ def test_a_sound_home_has_no_damage(scene: Scene) -> None:
     assert list(damage(scene.home, partial(scene.coordinator.references, ADMIN))) == []
 
 
-@pytest.mark.parametrize("harm", ["truncated", "altered", "deleted"])
+@pytest.mark.parametrize("harm", ["truncated", "altered", "deleted", "unreadable"])
 def test_the_doctor_names_every_harmed_file(
     scene: Scene, harm: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
