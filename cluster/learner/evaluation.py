@@ -21,7 +21,7 @@ from cluster.domain.explanations import parts_of
 from cluster.domain.methods import answering, is_plain, judged
 from cluster.domain.tasks import VectorRef
 from cluster.domain.work import ClassReport, Evaluated, EvaluateWork, TaskAccuracy, TaskData
-from cluster.learner.artifacts import BATCH, Materials
+from cluster.learner.artifacts import BATCH, Materials, given_device
 from cluster.learner.progress import Tell
 from cluster.learner.seen_rows import kept, tensor_of
 from cluster.storage.home import Home
@@ -40,9 +40,7 @@ Terms = Sequence[RecipeTerm]
 Features = Mapping[str, Tensor]  # of every task, [N, D]; or labels, [N]
 
 
-def evaluate(
-    work: EvaluateWork, home: Home, tell: Tell | None = None, device: str = "cpu"
-) -> Evaluated:
+def evaluate(work: EvaluateWork, home: Home, tell: Tell) -> Evaluated:
     """Zero-shot, individual and composed accuracy per task, and their summaries.
 
     Zero-shot and class-incremental accuracy are with the heads of the training, all others with
@@ -52,7 +50,7 @@ def evaluate(
     """
     started = time.monotonic()
     _require_linearized(work)
-    materials = Materials(home, work.base, device)
+    materials = Materials(home, work.base, given_device())
     kept_at = home.path / "cache" / "tangents"
     per_task: dict[str, dict[str, float]] = {}
     left_out: dict[str, dict[str, float]] = {}
@@ -102,11 +100,10 @@ def evaluate(
     )
 
 
-def _in_turn(tasks: Sequence[TaskData], tell: Tell | None) -> Iterator[TaskData]:
+def _in_turn(tasks: Sequence[TaskData], tell: Tell) -> Iterator[TaskData]:
     done, total = 0, sum(task.test.rows for task in tasks)
     for task in tasks:
-        if tell is not None:
-            tell(done, total, None)
+        tell(done, total, None)
         yield task
         done += task.test.rows
 

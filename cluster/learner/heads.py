@@ -16,7 +16,7 @@ from cluster.domain.compositions import Fitted, FittedHead
 from cluster.domain.outcomes import GivesWay
 from cluster.domain.tasks import VectorRef
 from cluster.domain.work import FitTask, FitWork
-from cluster.learner.artifacts import Materials
+from cluster.learner.artifacts import Materials, given_device
 from cluster.learner.progress import Tell
 from cluster.learner.seen_rows import Seen, due, kept, read, write, written_by
 from cluster.storage.blobs import Blobs
@@ -40,13 +40,13 @@ AGAIN = 1000  # rows of all tasks together that one fit measures again
 Pair = tuple[LabelledFeatures, LabelledFeatures]  # at theta0, and under sums
 
 
-def fit(work: FitWork, home: Home, tell: Tell, device: str = "cpu") -> Fitted:
+def fit(work: FitWork, home: Home, tell: Tell) -> Fitted:
     """Heads of every task of the work, in its order, and what validation rows say of them. Gives
     way between two tasks: rows that were passed lie in the cache, and it begins again with them."""
     started = time.monotonic()
     if not (tasks := listed_tasks(home.blobs(), work.listed)):  # ordinary vectors do not add up
         return Fitted(heads=(), metrics={})
-    materials = Materials(home, work.base, device)
+    materials = Materials(home, work.base, given_device())
     at_theta0 = AtTheta0(materials, home, work.owner)
     seeing = Seeing(materials, tasks, at_theta0, work.run_id)
     rows = HeadRows({}, {}, {}, at_theta0.generic(home.founded().generic))

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from cluster.domain.status import Phase
 from cluster.domain.tasks import Shard
 from cluster.domain.work import Trained, TrainWork
-from cluster.learner.artifacts import BATCH, Materials
+from cluster.learner.artifacts import BATCH, Materials, given_device
 from cluster.learner.interference import stored_vector
 from cluster.learner.progress import Begins
 from cluster.learner.training import validated
@@ -115,7 +115,7 @@ def split(vector: TaskVector, backbone: Backbone) -> tuple[dict[str, Block], dic
     return kept, {name: block for name, block in vector.blocks.items() if name not in trained}
 
 
-def import_task(work: TrainWork, home: Home, begins: Begins, device: str = "cpu") -> Trained:
+def import_task(work: TrainWork, home: Home, begins: Begins) -> Trained:
     """The vector that the submission brought, measured; blobs of the result are stored already.
     `begins` is told what is done next.
 
@@ -124,7 +124,7 @@ def import_task(work: TrainWork, home: Home, begins: Begins, device: str = "cpu"
     """
     started = time.monotonic()
     begins(Phase.LOADING)
-    submission, materials = work.submission, Materials(home, work.base, device)
+    submission, materials = work.submission, Materials(home, work.base, given_device())
     source = _source(work, materials)
     begins(Phase.HEAD)
     train = partial(materials.labelled, submission.train)

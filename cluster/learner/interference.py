@@ -10,7 +10,7 @@ from typing import Any
 from cluster.domain.outcomes import GivesWay
 from cluster.domain.tasks import Pair, Shard, VectorRef
 from cluster.domain.work import Measured, MeasureWork
-from cluster.learner.artifacts import Materials
+from cluster.learner.artifacts import Materials, given_device
 from cluster.learner.progress import Tell
 from cluster.storage.checkpoints import Checkpoints, checkpoints
 from cluster.storage.home import Home
@@ -22,10 +22,10 @@ Probe = tuple[str, str]  # digests of the samples and of the head
 Found = dict[tuple[str, Probe], Pair]  # by the vector's digest and the probe
 
 
-def measure(work: MeasureWork, home: Home, tell: Tell, device: str = "cpu") -> Measured:
+def measure(work: MeasureWork, home: Home, tell: Tell) -> Measured:
     """Every pair of the work, in its order; a shard is prepared and a vector read once. Gives way
     between two shards, and goes on with those that are left."""
-    materials = Materials(home, work.base, device)
+    materials = Materials(home, work.base, given_device())
     refs = {ref.digest: ref for ref, _ in work.pairs}
     vectors = {digest: materials.vector(ref) for digest, ref in refs.items()}
     store = checkpoints(home.checkpoints, work.run_id)

@@ -15,7 +15,6 @@ import torch
 from cluster.domain import work as works
 from cluster.domain.base import Base
 from cluster.domain.work import Progress, Result, TrainWork, Work
-from cluster.learner.artifacts import given_device
 from cluster.learner.composition.run import compose
 from cluster.learner.evaluation import evaluate
 from cluster.learner.heads import fit
@@ -27,7 +26,8 @@ from cluster.runtime.connection import Coordinators
 from cluster.storage.home import Home
 from tacl.errors import BadBase
 
-WAYS: dict[str, Callable[[Any, Home, Tell, str], Result]] = {  # of what is no training, by kind
+WAYS: dict[str, Callable[[Any, Home, Tell], Result]] = {  # of what is no training, by kind
+    "refresh": refresh,
     "measure": measure,
     "fit": fit,
     "evaluate": evaluate,
@@ -63,11 +63,9 @@ class Learner:
         """Does it; what went wrong is raised as it happened."""
         if isinstance(work, TrainWork):
             return self._train(work)
-        if isinstance(work, works.RefreshWork):
-            torch.set_num_threads(work.options.cpus_per_worker)
-            return refresh(work, self._home, self._telling(work))
-        torch.set_num_threads(1)
-        return WAYS[work.kind](work, self._home, self._telling(work), given_device())
+        threads = work.options.cpus_per_worker if isinstance(work, works.RefreshWork) else 1
+        torch.set_num_threads(threads)
+        return WAYS[work.kind](work, self._home, self._telling(work))
 
     def _telling(self, work: Work) -> Tell:
         def tell(step: int, steps: int, loss: float | None) -> bool:
@@ -82,8 +80,7 @@ class Learner:
         if work.submission.vector_blob is not None:
             from cluster.learner.importing import import_task
 
-            begins = in_phases(work, self._known)
-            return import_task(work, self._home, begins, given_device())
+            return import_task(work, self._home, in_phases(work, self._known))
         if options.workers > 1:
             from cluster.learner.group import train_together
 

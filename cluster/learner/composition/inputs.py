@@ -8,7 +8,7 @@ from functools import cached_property
 from cluster.domain.compositions import RecipeTerm, Target
 from cluster.domain.methods import TARGET, recipe_of
 from cluster.domain.work import ComposeWork
-from cluster.learner.artifacts import Materials
+from cluster.learner.artifacts import Materials, given_device
 from cluster.storage.home import Home
 from tacl.backbone import Item
 from tacl.data.batches import Labelled
@@ -23,9 +23,9 @@ Rows = dict[str, tuple[Head, Labelled]]  # by task
 class Ingredients:
     """`target`: of the new task, where there is one. All else is read when it is needed."""
 
-    def __init__(self, work: ComposeWork, home: Home, device: str = "cpu") -> None:
+    def __init__(self, work: ComposeWork, home: Home) -> None:
         self.work, self.making = work, work.making
-        self.materials = Materials(home, work.base, device)
+        self.materials = Materials(home, work.base, given_device())
         self.backbone = self.materials.backbone
         self.vectors = [self.materials.vector(term.vector) for term in work.terms]
 

@@ -30,10 +30,10 @@ MERGE: dict[str, Callable[[Sequence[TaskVector], Sequence[float]], Params]] = {
 }
 
 
-def compose(work: ComposeWork, home: Home, tell: Tell, device: str = "cpu") -> Composed:
+def compose(work: ComposeWork, home: Home, tell: Tell) -> Composed:
     """Raises what the methods of `tacl.compose` raise."""
     started = time.monotonic()
-    found, merge = Ingredients(work, home, device), MERGE.get(work.making.method)
+    found, merge = Ingredients(work, home), MERGE.get(work.making.method)
     written = [term.coefficient for term in work.terms]
     before = composed(found.vectors, written)
     terms, figures, merged = work.terms, {}, None

@@ -81,6 +81,10 @@ def work_of(
     )
 
 
+def untold(step: int, steps: int, loss: float | None) -> bool:
+    return False
+
+
 def made(trees: Trees, *arguments: object, **making: object) -> tuple[Composed, Composition]:
     """Whoever learns tells of every step; unlearning may end before the last one."""
     work, told = work_of(trees, *arguments, **making), []  # type: ignore[arg-type]
@@ -192,12 +196,12 @@ def test_atlas_learns_coefficients_of_blocks_from_few_rows(trees: Trees) -> None
     assert model.target is not None
     assert model.target.held_out == fit.held_out
     new = task_data("fitted", model.target.head_blob, fit.held_out)
-    told = evaluate(evaluation(home, model, new), home)
+    told = evaluate(evaluation(home, model, new), home, untold)
     assert told.per_task[TARGET].zero_shot == judged.zero_shot
     assert told.per_task[TARGET].composed == told.absolute == judged.after
     assert (told.normalized, told.unjudged) == (None, ())
     one = task_data("task1", refs[0].head_blob, fit.held_out, refs[0])
-    lost = evaluate(evaluation(home, model, one), home)
+    lost = evaluate(evaluation(home, model, one), home, untold)
     assert lost.unjudged == (TARGET,)
     assert lost.absolute == lost.per_task["task1"].composed
     assert lost.normalized is not None
@@ -285,7 +289,7 @@ def test_heads_are_fitted_under_what_was_made(trees: Trees, method: Method) -> N
     work = work_of(trees, method)
     rows = zip(work.tasks, tasks, strict=True)
     taught = [one.model_copy(update={"train": task.train}) for one, task in rows]
-    found = compose(work.model_copy(update={"tasks": tuple(taught)}), home, lambda *_: False)
+    found = compose(work.model_copy(update={"tasks": tuple(taught)}), home, untold)
     assert found.fitted is not None
     assert [(one.task, one.vector) for one in found.fitted.heads] == [
         (ref.task, ref.digest) for ref in refs
@@ -317,7 +321,7 @@ def test_few_of_the_rows_that_teach_heads_have_all_classes(
     found = Ingredients(work.model_copy(update={"tasks": taught}), home)
     seen: list[HeadRows] = []
     monkeypatch.setattr(composition_heads, "learned", lambda *given: seen.append(given[2]))
-    composition_heads.fitted(found, found.tau(work.terms), home, lambda *_: False)
+    composition_heads.fitted(found, found.tau(work.terms), home, untold)
     for plain, moved in seen[0].train.values():
         assert plain.labels_N.unique().tolist() == [0, 1, 2, 3]
         assert moved.labels_N.tolist() == plain.labels_N.tolist()
@@ -345,10 +349,10 @@ def test_an_evaluation_is_of_what_was_made(trees: Trees) -> None:
         materialized=True,
         attempt=1,
     )
-    evaluated = evaluate(work, home)
+    evaluated = evaluate(work, home, untold)
     for task, row in found.report.accuracies.items():
         assert evaluated.per_task[task].composed == row.after
-    plain = evaluate(work.model_copy(update={"composition": plain_of(refs)}), home)
+    plain = evaluate(work.model_copy(update={"composition": plain_of(refs)}), home, untold)
     for task, row in found.report.accuracies.items():
         assert plain.per_task[task].composed == row.before
 
