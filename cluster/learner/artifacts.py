@@ -80,15 +80,13 @@ class Prepared(Sequence[Item]):
     """Rows that are read when the first is asked for, and prepared one by one: of most tasks steps
     see few. But originals of more than LARGE bytes are prepared together, and take less then."""
 
-    def __init__(
-        self, read: Callable[[], Sequence[Raw]], prepare: Callable[[Raw], Item], large: int = LARGE
-    ) -> None:
-        self._read, self._prepare, self._large = read, prepare, large
+    def __init__(self, read: Callable[[], Sequence[Raw]], prepare: Callable[[Raw], Item]) -> None:
+        self._read, self._prepare = read, prepare
 
     @cached_property
     def _rows(self) -> list[Raw | Item]:
         raws = self._read()
-        is_large = sum(map(len, raws)) > self._large
+        is_large = sum(map(len, raws)) > LARGE
         return [*map(self._prepare, raws)] if is_large else [*raws]
 
     def __len__(self) -> int:

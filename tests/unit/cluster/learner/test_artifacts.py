@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from cluster.domain.tasks import Shard
+from cluster.learner import artifacts
 from cluster.learner.artifacts import Materials, Prepared
 from cluster.storage import samples
 from tacl.backbone import Backbone
@@ -49,9 +50,12 @@ def test_rows_are_read_when_one_is_asked_for_and_prepared_one_by_one() -> None:
         rows[4]
 
 
-def test_large_originals_are_prepared_together_and_kept_no_longer() -> None:
+def test_large_originals_are_prepared_together_and_kept_no_longer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(artifacts, "LARGE", 5)
     counted = Counted()
-    rows = Prepared(counted.raws, counted, large=5)
+    rows = Prepared(counted.raws, counted)
     assert len(rows) == 4
     assert [row.item() for row in (*rows, *rows)] == [2, 3, 0, 1] * 2
     assert counted.asked == RAWS
