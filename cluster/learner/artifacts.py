@@ -78,7 +78,8 @@ def _loaded(spec: str, digest: str, device: str, bases: Path) -> Backbone:
 
 class Prepared(Sequence[Item]):
     """Rows that are read when the first is asked for, and prepared one by one: of most tasks steps
-    see few. But originals of more than LARGE bytes are prepared together, and take less then."""
+    see few. But originals of more than LARGE bytes are prepared together where they take less then,
+    as photographs of a phone do."""
 
     def __init__(self, read: Callable[[], Sequence[Raw]], prepare: Callable[[Raw], Item]) -> None:
         self._read, self._prepare = read, prepare
@@ -86,8 +87,12 @@ class Prepared(Sequence[Item]):
     @cached_property
     def _rows(self) -> list[Raw | Item]:
         raws = self._read()
-        is_large = sum(map(len, raws)) > LARGE
-        return [*map(self._prepare, raws)] if is_large else [*raws]
+        if (size := sum(map(len, raws))) <= LARGE:
+            return [*raws]
+        first, *rest = raws
+        prepared = self._prepare(first)
+        takes_less = len(raws) * prepared.nbytes < size
+        return [prepared, *(map(self._prepare, rest) if takes_less else rest)]
 
     def __len__(self) -> int:
         return len(self._rows)

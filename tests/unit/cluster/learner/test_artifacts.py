@@ -24,6 +24,7 @@ class Counted:
     def __init__(self) -> None:
         self.asked: list[bytes | str] = []
         self.read = 0
+        self.dtype = torch.int8
 
     def raws(self) -> list[bytes | str]:
         self.read += 1
@@ -31,7 +32,7 @@ class Counted:
 
     def __call__(self, raw: bytes | str) -> torch.Tensor:
         self.asked.append(raw)
-        return torch.tensor([len(raw)])
+        return torch.tensor([len(raw)], dtype=self.dtype)
 
 
 def test_rows_are_read_when_one_is_asked_for_and_prepared_one_by_one() -> None:
@@ -61,6 +62,17 @@ def test_large_originals_are_prepared_together_and_kept_no_longer(
     assert counted.asked == RAWS
     assert not any(isinstance(row, str) for row in rows._rows)
     assert counted.read == 1
+
+
+def test_large_originals_that_would_take_more_are_prepared_one_by_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(artifacts, "LARGE", 5)
+    counted = Counted()
+    counted.dtype = torch.int64
+    rows = Prepared(counted.raws, counted)
+    assert rows[1].item() == 3
+    assert counted.asked == ["ab", "cde"]  # the first says how much they take
 
 
 def test_a_store_prepares_nothing_before_a_step_asks_for_it(
