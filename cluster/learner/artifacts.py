@@ -162,6 +162,8 @@ class Materials(Passes):
 
     def cut(self, data: BlobRef) -> int:
         """How many rows are texts whose end the encoder does not read."""
+        if self.backbone.modality == "image":
+            return 0  # and all pictures would be read for it
         return sum(map(self.backbone.is_cut, samples.labelled_rows(self.blobs, data)[0]))
 
     def shard_items(self, shard: BlobRef) -> Sequence[Item]:

@@ -97,6 +97,13 @@ def test_a_store_prepares_nothing_before_a_step_asks_for_it(
     assert asked == [raws[3]]  # and stays so
 
 
+def test_no_picture_is_read_to_count_texts_that_are_cut(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(samples, "labelled_rows")
+    assert scene.materials.cut(scene.tasks[0].train) == 0
+
+
 def test_the_features_of_a_probe_are_computed_once_on_a_machine(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
