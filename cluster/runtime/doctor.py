@@ -26,6 +26,7 @@ from cluster.domain.status import Resources
 from cluster.domain.tasks import GENERIC
 from cluster.runtime import memory, processors
 from cluster.runtime.again import head_here
+from cluster.storage.filesystem import Storage
 from cluster.storage.home import Home, Running
 from tacl.errors import BadConfig, CorruptBlob, StorageUnavailable, TaclError
 
@@ -269,7 +270,11 @@ def damage(home: Home, references: Callable[[], References] | None = None) -> It
                 blobs.verify(digest)
             except (CorruptBlob, OSError) as error:  # of a disk, or it is another user's
                 yield f"{what}: {error}"
-        blobs.put(uuid.uuid4().bytes)  # garbage from the beginning
+        store = Storage(settings.blobs)
+        if store.is_local:  # a blob of whoever looks, perhaps root, would close a folder to others
+            yield from _unwritable(Path(store.root))
+        else:
+            blobs.put(uuid.uuid4().bytes)  # garbage from the beginning
     except TaclError as error:
         yield str(error)
 

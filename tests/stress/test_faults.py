@@ -376,9 +376,12 @@ def test_a_checkpoint_that_was_harmed_is_passed_over(tmp_path: Path, harm: str) 
 
 
 def test_a_sound_home_has_no_damage(scene: Scene) -> None:
+    """And nothing is left there, which root may have made who looked."""
     scene.trained("digits", "shapes")
+    before = {*scene.home.path.glob("blobs/*")}
     assert list(damage(scene.home)) == []
     assert list(damage(scene.home, partial(scene.coordinator.references, ADMIN))) == []
+    assert {*scene.home.path.glob("blobs/*")} == before
 
 
 @pytest.mark.parametrize("harm", ["truncated", "altered", "deleted", "unreadable"])
