@@ -15,6 +15,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from shlex import quote
 
@@ -183,10 +184,10 @@ def _schema(home: Home) -> tuple[Check, ...]:
     if home.is_pinned and _sqlite(home) is None:
         return ()
     try:
-        Registry(home.registry_url).close()
-    except StorageUnavailable:
-        return ()
+        Registry(home.registry_url, read_only=True).close()
     except BadConfig as error:
+        if isinstance(error.__cause__, StorageUnavailable):
+            return ()
         return (Check(check="registry", ok=False, found=str(error)),)
     return (Check(check="registry", ok=True, found=f"schema {REVISION}"),)
 
@@ -261,9 +262,11 @@ def damage(home: Home, references: Callable[[], References] | None = None) -> It
     if settings is None:
         return
     yield from _unwritable(home.path)
-    yield from _damaged_registry(home)
+    harmed = list(_damaged_registry(home))
+    yield from harmed
     try:
-        needed = references() if references else _references(home)
+        asked = references or (None if harmed else partial(_references, home))
+        needed = asked() if asked else {}
         blobs = home.blobs()
         for digest, what in {**needed, settings.generic.digest: f"the {GENERIC} rows"}.items():
             try:
@@ -288,7 +291,8 @@ def _unwritable(folder: Path) -> Iterator[str]:
         why = "is full" if error.errno == errno.ENOSPC else f"cannot be written: {error.strerror}"
         yield f"{folder} {why}"
     finally:
-        probe.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # where nothing is written, nothing is deleted either
+            probe.unlink()
 
 
 def _sqlite(home: Home) -> Path | None:
@@ -303,13 +307,15 @@ def _damaged_registry(home: Home) -> Iterator[str]:
     if path is None:
         return
     try:
-        database = sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)
-        found = [row[0] for row in database.execute("PRAGMA quick_check(5)")]
-        database.close()
+        with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as database:
+            found = "; ".join(row[0] for row in database.execute("PRAGMA quick_check(5)"))
+    except sqlite3.OperationalError as error:  # a full disk has no room for what lies beside it
+        yield f"the registry {path} cannot be read: {error}"
+        return
     except sqlite3.DatabaseError as error:
-        found = [str(error)]
-    if found != ["ok"]:
-        yield f"the registry {path} is damaged: {'; '.join(found)}"
+        found = str(error)
+    if found != "ok":
+        yield f"the registry {path} is damaged: {found}"
 
 
 def _references(home: Home) -> References:
@@ -317,5 +323,5 @@ def _references(home: Home) -> References:
 
     if home.is_pinned and _sqlite(home) is None:
         return {}
-    with contextlib.closing(Registry(home.registry_url)) as registry:
+    with contextlib.closing(Registry(home.registry_url, read_only=True)) as registry:
         return {digest: one.what for digest, one in registry.referenced().items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import socket
@@ -18,7 +19,7 @@ from cluster.runtime import again, doctor
 from cluster.runtime.doctor import DISTRIBUTION, access, checks, reach
 from cluster.storage.home import Home, Running, write
 from tacl.errors import HomeInUse
-from tests.support.fakes import ADMIN, FakeLauncher, new_home
+from tests.support.fakes import ADMIN, FakeLauncher, Scene, new_home
 from tests.support.places import ROOT
 from tests.support.released import unpacked
 
@@ -87,6 +88,34 @@ def test_a_registry_of_before_is_named_and_migrated_and_a_purge_erases_what_was_
     coordinator.tick()
     coordinator.close()
     assert list(home.old_registries.iterdir()) == []
+
+
+@pytest.mark.parametrize("readable", [True, False])
+def test_on_a_disk_that_can_only_be_read_it_says_so_and_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, readable: bool
+) -> None:
+    """SQLite may write beside a registry that it reads, and then cannot."""
+    scene = Scene(tmp_path / "home").trained("digits")
+    scene.coordinator.close()
+    registry = Path(scene.home.registry_url.removeprefix(doctor.SQLITE))
+    registry.with_name(f"{registry.name}-shm").mkdir()
+    if not readable:
+        registry.unlink()
+        registry.mkdir()
+
+    def refused(path: Path, *_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+
+    for method in ("write_bytes", "unlink"):
+        monkeypatch.setattr(Path, method, refused)
+    loaded = doctor.Check(check="torch", ok=True, found="loads")
+    monkeypatch.setattr(doctor, "_libraries", lambda: loaded)
+    found = {one.found: one.ok for one in checks(scene.home)}
+    places = (scene.home.path, scene.home.path / "blobs")
+    expected = {f"{place} cannot be written: Read-only file system" for place in places}
+    if not readable:
+        expected.add(f"the registry {registry} cannot be read: disk I/O error")
+    assert {one for one, ok in found.items() if not ok} == expected
 
 
 def test_all_are_looked_at_while_a_cluster_runs(
