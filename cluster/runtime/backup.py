@@ -34,7 +34,14 @@ from cluster.storage import home as homes
 from cluster.storage.blobs import Blobs
 from cluster.storage.filesystem import Storage, absolute_uri
 from cluster.storage.home import Home, Settings
-from tacl.errors import BadConfig, ClusterNotRunning, CorruptBlob, DataNotFound, HomeInUse
+from tacl.errors import (
+    BadConfig,
+    ClusterNotRunning,
+    CorruptBlob,
+    DataNotFound,
+    HomeInUse,
+    StorageUnavailable,
+)
 
 MANIFEST = "backup.json"
 FILES = "files"
@@ -55,7 +62,7 @@ class Manifest(Message):
 
 def backup(home: Home, target: str | Path, count: Count) -> BackedUp:
     """Raises BadConfig for a target within the home or its storage, HomeInUse for one that has
-    another home, CorruptBlob when the home lacks a file that it needs."""
+    another home, CorruptBlob when the home lacks a file that it needs, StorageUnavailable."""
     home.founded()
     running = home.running() if home.is_pinned else None
     is_far = running is not None and not running.lost and head_here(running) is None
@@ -67,7 +74,7 @@ def backup(home: Home, target: str | Path, count: Count) -> BackedUp:
         if _lies_in(uri, kept):
             raise BadConfig(f"{target} lies in the home, at {kept}, and would be lost with it")
     place = Storage(uri)
-    with _alone(home), _folder_in(home) as folder:
+    with _alone(home), _folder_in(home) as folder, _written(place.uri):
         before = _manifest(place)
         files = Blobs(place.below(FILES).uri, cache=folder)
         copying = _Copying(home, files, folder / SNAPSHOT, count)
@@ -164,7 +171,7 @@ def restore(
     """Make the home of a backup again, in an empty place; `storage` and `registry` as for a new
     home. Every file is compared with its name.
 
-    Raises DataNotFound, HomeInUse, CorruptBlob; then nothing is left at `home`.
+    Raises DataNotFound, HomeInUse, CorruptBlob, StorageUnavailable; then nothing is left at `home`.
     """
     place, manifest = _opened(source)
     if home.path.exists() and any(home.path.iterdir()):
@@ -179,7 +186,8 @@ def restore(
     settings = manifest.settings.model_copy(update=changes)
     home.close_to_others()
     try:
-        return _restored(home, settings, manifest, place.below(FILES).uri, count)
+        with _written(home.path):
+            return _restored(home, settings, manifest, place.below(FILES).uri, count)
     except BaseException:
         shutil.rmtree(home.path, ignore_errors=True)
         raise
@@ -245,6 +253,18 @@ def _folder_in(home: Home) -> Iterator[Path]:
     (home.path / "cache").mkdir(mode=0o700, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=home.path / "cache") as folder:
         yield Path(folder)
+
+
+@contextmanager
+def _written(place: object) -> Iterator[None]:
+    """What a disk refuses, as one that is full, is StorageUnavailable."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageUnavailable(
+            f"{error.filename or place} cannot be written: {error.strerror or error}. Free some "
+            "space, or let this process write there; then repeat what you asked."
+        ) from error
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
 import shutil
@@ -23,8 +24,9 @@ from cluster.runtime import near
 from cluster.runtime.backup import backup, restore
 from cluster.runtime.doctor import damage
 from cluster.storage.blobs import Blobs
+from cluster.storage.filesystem import Storage
 from cluster.storage.home import Home, Running, write
-from tacl.errors import BadConfig, CorruptBlob, DataNotFound, HomeInUse
+from tacl.errors import BadConfig, CorruptBlob, DataNotFound, HomeInUse, StorageUnavailable
 from tests.support.budget import budget
 from tests.support.fakes import ADMIN, FakeLauncher, Scene, asks, new_home, task_of
 
@@ -83,6 +85,25 @@ def test_a_destroyed_home_answers_as_before(tmp_path: Path, storage_uri: str) ->
     assert isinstance(launcher, FakeLauncher)
     assert "signs" in [task_of(one.work) for one in launcher.running()]  # it was accepted
     coordinator.close()
+
+
+def test_a_disk_that_is_full_is_told_in_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene, kept = lived(tmp_path / "home"), tmp_path / "kept"
+    backup(scene.home, kept, quiet)
+    scene.coordinator.close()
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # without the name of a file
+
+    monkeypatch.setattr(Storage, "write", full)
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(StorageUnavailable, match=r"kept cannot be written: No space left"):
+        backup(scene.home, kept, quiet)
+    with pytest.raises(StorageUnavailable, match=r"new cannot be written: No space left"):
+        restore(kept, Home(tmp_path / "new"), None, None, quiet)
+    assert not (tmp_path / "new").exists()
 
 
 @pytest.mark.postgres
