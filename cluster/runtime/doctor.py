@@ -261,7 +261,7 @@ def damage(home: Home, references: Callable[[], References] | None = None) -> It
     settings = home.settings()
     if settings is None:
         return
-    yield from _unwritable(home.path)
+    yield from unwritable(home.path)
     harmed = list(_damaged_registry(home))
     yield from harmed
     try:
@@ -275,14 +275,14 @@ def damage(home: Home, references: Callable[[], References] | None = None) -> It
                 yield f"{what}: {error}"
         store = Storage(settings.blobs)
         if store.is_local:  # a blob of whoever looks, perhaps root, would close a folder to others
-            yield from _unwritable(Path(store.root))
+            yield from unwritable(Path(store.root))
         else:
             blobs.put(uuid.uuid4().bytes)  # garbage from the beginning
     except TaclError as error:
         yield str(error)
 
 
-def _unwritable(folder: Path) -> Iterator[str]:
+def unwritable(folder: Path) -> Iterator[str]:
     """Tried, not asked: a full or read-only disk shows only when something is written."""
     probe = folder / f".probe.{uuid.uuid4().hex}"
     try:

@@ -200,8 +200,15 @@ def _await_again(home: Home) -> None:
 def _death(code: int, log: Path) -> TaclError:
     lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
     said = [line for line in lines if line.startswith(FATAL)] or lines
-    message = said[-1].removeprefix(FATAL) if said else "it said nothing"
+    message = said[-1].removeprefix(FATAL) if said else _why_silent(log)
     for cls, (exit_code, _) in TABLE.items():
         if exit_code == code:
             return cls(message)
     return ClusterNotRunning(f"the cluster did not start (exit {code}): {message}. See {log}.")
+
+
+def _why_silent(log: Path) -> str:
+    """On a full disk a head can say nothing."""
+    from cluster.runtime.doctor import unwritable
+
+    return "; ".join(unwritable(log.parent)) or "it said nothing"

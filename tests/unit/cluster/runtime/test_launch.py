@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -186,3 +187,17 @@ def test_what_another_head_says_is_no_error_of_this_one(tmp_path: Path) -> None:
     log = tmp_path / "head.log"
     log.write_text(f"{launch.FATAL}it is served by another cluster\nstarting the coordinator\n")
     assert str(launch._death(exit_code(HomeInUse("")), log)) == "it is served by another cluster"
+
+
+def test_of_a_head_that_could_not_even_write_why_that_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "head.log"
+    log.touch()
+    assert "it said nothing" in str(launch._death(1, log))
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    assert f"(exit 1): {tmp_path} is full. See {log}" in str(launch._death(1, log))
