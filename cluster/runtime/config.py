@@ -8,6 +8,7 @@ import tomllib
 from pydantic import Field, ValidationError
 
 from cluster.domain.base import Message
+from cluster.storage.drafts import whole
 from cluster.storage.home import ANSWERS, Home
 from tacl.errors import BadConfig
 
@@ -55,5 +56,6 @@ def write(home: Home, config: Config) -> str:
         if value is not None
     ]
     path = home.path / ANSWERS
-    path.write_text(HEAD + "".join(lines), encoding="utf-8")
+    with whole(path) as file:
+        file.write((HEAD + "".join(lines)).encode())
     return str(path)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +44,22 @@ def test_a_home_that_is_there_is_not_told_anew(tmp_path: Path) -> None:
     home = new_home(tmp_path / "home")
     with pytest.raises(BadConfig, match="is a home already"):
         config.write(home, config.Config(base="fake:encoder"))
+
+
+def test_answers_that_cannot_be_written_leave_those_of_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, before = Home(tmp_path), config.Config(base="embedded", cpus=2)
+    config.write(home, before)
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    for base in ("hf:encoder", "hf:\udcff"):  # and of a path that is no text
+        with pytest.raises((OSError, UnicodeEncodeError)):
+            config.write(home, config.Config(base=base))
+        assert config.read(home) == before
 
 
 def test_what_init_is_told_is_the_same_from_everywhere(
