@@ -141,9 +141,9 @@ class Materials(Passes):
     """
 
     def __init__(self, home: Home, base: Base, device: str = "cpu") -> None:
-        self.blobs, self._probes = home.blobs(), home.path / "cache" / "probes"
+        self.blobs, self._cache = home.blobs(), home.path / "cache"
         self._probed: dict[str, Tensor] = {}
-        super().__init__(_loaded(base.spec, base.digest, device, home.path / "cache" / "bases"))
+        super().__init__(_loaded(base.spec, base.digest, device, self._cache / "bases"))
         if self.backbone.digest != base.digest:
             raise BaseMismatch(
                 f"base {base.spec} has digest {self.backbone.digest[:12]} here, and this home was "
@@ -197,7 +197,7 @@ class Materials(Passes):
         if (digest := shard.digest) not in self._probed:
             # Of other threads, or another device, the last bits differ.
             how = f"{self.backbone.device.type}{torch.get_num_threads()}"
-            file = self._probes / f"{self.backbone.digest}-{digest}-{how}"
+            file = self._cache / "probes" / f"{self.backbone.digest}-{digest}-{how}"
             self._probed[digest] = kept(file, lambda: self.features(self.probe_items(shard)))
         return self._probed[digest]
 
@@ -249,8 +249,10 @@ class Materials(Passes):
         return self.put(lambda path: save_file(tensors, path))
 
     def put(self, save: Callable[[Path], None]) -> str:
-        """The file that `save` writes."""
-        with tempfile.TemporaryDirectory() as folder:
+        """The file that `save` writes: in the cache, for a vector may be too much for /tmp, where
+        what a process leaves that is killed stays for ever."""
+        self._cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=self._cache) as folder:
             path = Path(folder) / "file.safetensors"
             save(path)
             return self.blobs.put(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from functools import partial
 
 import pytest
@@ -95,6 +96,17 @@ def test_a_store_prepares_nothing_before_a_step_asks_for_it(
     assert torch.equal(store.items[3], expected(raws[3]))
     assert store.items[3] is store.items[3]
     assert asked == [raws[3]]  # and stays so
+
+
+def test_what_is_stored_does_not_pass_through_the_folder_of_temporary_files(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which may be small, and keeps what killed processes leave."""
+    monkeypatch.setattr(tempfile, "tempdir", "/nowhere")
+    materials = scene.materials
+    digest = materials.put_tensors({"a": torch.ones(2)})
+    assert materials.blobs.exists(digest)
+    assert not [*scene.home.path.glob("cache/tmp*")]
 
 
 def test_no_picture_is_read_to_count_texts_that_are_cut(
