@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tacl.heads.head import Head
+from tacl.heads.head import Head, beside
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,8 @@ class Columns:
         return dict(zip(self.heads, shares_BC.split(sizes, -1), strict=True))
 
     def _logits(self, features_BD: Tensor, plain_BE: Tensor | None) -> dict[str, Tensor]:
-        if plain_BE is None:
-            return {task: head.logits(features_BD) for task, head in self.heads.items()}
-        return {t: head.logits(head.views(plain_BE, features_BD)) for t, head in self.heads.items()}
+        heads = self.heads.items()
+        if plain_BE is None or all(head.narrow_CD is None for _, head in heads):
+            return {task: head.logits(features_BD) for task, head in heads}
+        seen_BV = beside(plain_BE, features_BD)  # for all heads: it takes longer than any of them
+        return {t: head.logits(head.own_views(seen_BV, features_BD)) for t, head in heads}

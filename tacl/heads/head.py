@@ -54,7 +54,12 @@ class Head:
         when it was fitted on other inner blocks."""
         if self.narrow_CD is None:
             return moved_BD
-        seen_BV = beside(plain_BE, moved_BD)
+        return self.own_views(beside(plain_BE, moved_BD), moved_BD)
+
+    def own_views(self, seen_BV: Tensor, moved_BD: Tensor) -> Tensor:
+        """The same, where all views of rows are there (`beside`)."""
+        if self.narrow_CD is None:
+            return moved_BD
         if self.weight_CD.shape[1] not in (seen_BV.shape[-1], 3 * moved_BD.shape[-1]):
             raise BaseMismatch("heads were fitted on other inner blocks; start another home")
         return self.read(seen_BV)
