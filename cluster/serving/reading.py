@@ -7,6 +7,7 @@ it does to the libraries that read it is an answer to that one request. It ends 
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import resource
 import signal
@@ -28,6 +29,7 @@ SECONDS = 600
 CPU_SECONDS = 60  # and one for each MiB of the data: few bytes hold nobody up for long
 MEMORY = 3 << 30  # bytes of addresses, libraries included; and for each byte of the data
 FACTOR = 6  # so many: they are decoded, held, and written again
+FULL = (errno.ENOSPC, errno.EDQUOT)
 SAID = 2000  # characters of an error, which may quote the data
 # Addresses that are reserved and never used would count; and JSON goes out, whatever the locale.
 SETTINGS = {
@@ -55,15 +57,18 @@ class Job(Message):
 
 
 class Read(Message):
-    """Either what was read, or a class of `tacl.errors` with its message."""
+    """Either what was read, or a class of `tacl.errors` with its message, or why nothing more can
+    be written: the number of an error of the system."""
 
     found: Submission | CompositionMethod | None = None
     error: str = ""
     message: str = ""
+    full: int = 0
 
 
 async def read(job: Job, memory: int | None = None) -> Any:
-    """What is stored now. Raises what is wrong with the data, TooLarge and TooLate."""
+    """What is stored now. Raises what is wrong with the data, TooLarge and TooLate, and OSError
+    where the disk is full."""
     memory = memory or await asyncio.to_thread(job.memory)
     process = await _reader(memory)
     given = job.model_dump_json().encode()
@@ -81,6 +86,8 @@ async def read(job: Job, memory: int | None = None) -> Any:
     found = Read.model_validate_json(said.splitlines()[-1])
     if found.error:
         raise getattr(errors, found.error)(found.message)
+    if found.full:
+        raise OSError(found.full, os.strerror(found.full))
     return found.found
 
 
@@ -122,7 +129,12 @@ def _ended(code: int) -> str:
 def _answer(job: Job, memory: int) -> Read:
     try:
         return Read(found=job.given.stored(Home.at(job.home)))
-    except TaclError as error:
+    except (TaclError, OSError) as error:
+        for one in (error, error.__cause__):
+            if isinstance(one, OSError) and one.errno in FULL:
+                return Read(full=one.errno)
+        if isinstance(error, OSError):
+            raise
         return Read(error=type(error).__name__, message=str(error)[:SAID])
     except MemoryError:
         most = f"reading the data takes more than {memory >> 20} MiB; give less at once"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import resource
@@ -116,6 +117,19 @@ def test_a_process_that_dies_is_an_answer(home: Home, tmp_path: Path, python: Py
     python("cat > /dev/null\nkill -SEGV $$")
     with pytest.raises(TooLarge, match="SIGSEGV"):
         asyncio.run(read(job(home, texts(tmp_path))))
+
+
+FULL = """lambda *_: open("/dev/full", "wb", 0).write(b"x")"""
+
+
+@pytest.mark.parametrize("writing", ["r.Upload.stored", "b._measure"])
+def test_a_full_disk_is_told_as_one(
+    writing: str, home: Home, tmp_path: Path, python: Python
+) -> None:
+    python(reader(f"import cluster.storage.blobs as b; {writing} = {FULL}"))
+    with pytest.raises(OSError, match="No space left") as error:
+        asyncio.run(read(job(home, texts(tmp_path))))
+    assert error.value.errno == errno.ENOSPC
 
 
 def test_few_bytes_are_read_for_a_short_time(home: Home, tmp_path: Path, python: Python) -> None:
