@@ -11,7 +11,9 @@ is theirs now, and of the predictors, each of which is asked about the models th
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
+import socket
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -69,6 +71,7 @@ READERS = 2  # data sets that are read at a time
 LONGEST = 60.0  # seconds; nobody waits longer for an answer
 PATIENCE = 10.0  # seconds for a coordinator that was lost to be back
 PAUSE = 0.1  # seconds after which a predictor that died is known to be dead
+ENDING = 5.0  # seconds for a server that was stopped to give its port back
 LOGGING = LoggingConfig(enable_access_log=False)  # the API writes a line of every request itself
 PROCESSES: dict[str, Any] = {  # of predictors and ingresses
     "health_check_period_s": 1.0,  # and so until a dead one is replaced
@@ -341,7 +344,8 @@ def _silent(why: str) -> errors.ClusterNotRunning:
 
 def start(home: Home, asked: Serving) -> str:
     """Serve the API of a home's cluster; its URL. BadConfig: open to all on an interface that
-    others reach, or served at another place already, which Serve would keep without a word."""
+    others reach, served at another place already, which Serve would keep without a word, or at one
+    that another program has. NotPlaceable: no predictor fits."""
     require_safe(asked.host, asked.open_to_all)
     now = home.serving()
     if now is not None and (now.host, now.port) != (asked.host, asked.port):
@@ -351,12 +355,52 @@ def start(home: Home, asked: Serving) -> str:
         )
     connect(home)
     logging.getLogger("ray.serve").setLevel(logging.WARNING)  # else it tells the terminal its steps
+    running = home.running()
+    if running and not running.joined:  # else it grows, and its head may be another machine
+        _require_place(asked)
+        if not serve.status().proxies:
+            _require_free(asked.host, asked.port)
     options = HTTPOptions(host=asked.host, port=asked.port)
-    serve.start(http_options=options, proxy_location="HeadOnly", logging_config=LOGGING)
-    built = application({"home": home.where, "open": asked.open_to_all, **dict(asked)})
-    serve.run(built, name=APP, route_prefix="/")
+    try:
+        serve.start(http_options=options, proxy_location="HeadOnly", logging_config=LOGGING)
+        built = application({"home": home.where, "open": asked.open_to_all, **dict(asked)})
+        serve.run(built, name=APP, route_prefix="/")
+    except BaseException:  # it failed, or nobody waits for it any more
+        if now is None:
+            serve.shutdown()  # it would keep its address, whatever is asked for next
+        raise
     write(home.serving_file, asked)
     return f"http://{asked.host}:{asked.port}"
+
+
+def _require_place(asked: Serving) -> None:
+    """NotPlaceable for what no predictor will ever have: Serve would wait for it."""
+    there = ray.cluster_resources()
+    for name, amount in (("CPU", asked.cpus), ("GPU", asked.gpus)):
+        if amount > (most := there.get(name, 0)):
+            raise errors.NotPlaceable(
+                f"each predictor is to have {amount:g} {name}s, and this cluster has {most:g}; "
+                f"ask for less: tacl serve --{name.lower()}s {most:g}"
+            )
+
+
+def _require_free(host: str, port: int) -> None:
+    """BadConfig. Serve itself (ray 2.60) shares a port with what else of this user listens there,
+    such as the server of another home: requests would come to either."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    until = time.monotonic() + ENDING
+    while True:
+        try:
+            return socket.create_server((host, port), family=family).close()
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE and time.monotonic() < until:
+                time.sleep(PAUSE)
+                continue
+            why = str(error.strerror).partition(" (")[0]
+            raise errors.BadConfig(
+                f"nothing can be served at {host}:{port}: {why}. Where another program has the "
+                "port, such as the server of another home, name another: tacl serve --port PORT"
+            ) from error
 
 
 def application(arguments: dict[str, Any]) -> serve.Application:
