@@ -90,9 +90,9 @@ def raw_inputs(inputs: Sequence[str | bytes | Path], modality: Modality) -> list
     return [raw_input(one, modality) for one in inputs]
 
 
-def raw_input(one: str | bytes | Path, modality: Modality) -> str | bytes:
-    """A text as it is; a picture's bytes, checked. BadSample for the name of a file, where the base
-    reads texts."""
+def raw_input(one: object, modality: Modality) -> str | bytes:
+    """A text as it is; a picture's bytes, checked. BadSample for what is neither, and for the name
+    of a file, where the base reads texts."""
     from cluster.data.validation import checked_image, checked_text
 
     if modality == "text":
@@ -102,6 +102,8 @@ def raw_input(one: str | bytes | Path, modality: Modality) -> str | bytes:
         return checked_text(one, "the question")
     if isinstance(one, bytes):
         return checked_image(one, "the picture")
+    if not isinstance(one, str | Path):
+        raise BadSample(f"found {type(one).__name__} where a picture's path or bytes should be")
     path = Path(os.path.expanduser(one))
     if not os.path.isfile(path):  # `is_file` raises for a text that is too long for a name
         raise DataNotFound(f"no picture at {path.absolute()}; the base of this home reads pictures")

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from PIL import Image
 
 from cluster.client.arguments import (
     parted,
@@ -66,3 +67,8 @@ def test_what_is_said_of_rows_is_told_from_other_keywords() -> None:
     assert found == (Reading(classes=("ham", "spam")), {"seed": 1})
     with pytest.raises(BadConfig, match="classes: Input should be a valid tuple"):
         parted({"classes": "ham,spam"})
+
+
+def test_a_picture_that_was_opened_already_is_named() -> None:
+    with pytest.raises(BadSample, match="found Image where a picture's path or bytes"):
+        raw_inputs([cast(bytes, Image.new("RGB", (4, 4)))], "image")
