@@ -177,7 +177,8 @@ class Server:
         **content: Any,
     ) -> T:
         """The answer. Raises what the server raised, or ClusterNotRunning."""
-        key = {"idempotency-key": context.request_id} if context and verb != "GET" else {}
+        # Whatever letters it has: a header has few.
+        key = {"idempotency-key": quote(context.request_id)} if context and verb != "GET" else {}
         answer = self._asked(verb, path, key, content)
         try:
             return _reader(form).validate_json(answer.content)

@@ -161,8 +161,8 @@ def test_what_belongs_to_the_machine_of_the_home_is_refused(ann: Client, data: P
 def test_an_alias_moves_from_wherever_it_is_and_once(ann: Client, data: Path) -> None:
     ann.submit("news", data)
     ann.wait(poll=0)
-    moved = ann.move_alias("news", "best", 1, request_id="once")
-    assert ann.move_alias("news", "best", 1, request_id="once") == moved
+    moved = ann.move_alias("news", "best", 1, request_id="schon früher")
+    assert ann.move_alias("news", "best", 1, request_id="schon früher") == moved
     assert len([move for move in ann.aliases("news").history if move.name == "best"]) == 1
 
 
