@@ -370,7 +370,8 @@ def start(home: Home, asked: Serving) -> str:
             serve.shutdown()  # it would keep its address, whatever is asked for next
         raise
     write(home.serving_file, asked)
-    return f"http://{asked.host}:{asked.port}"
+    host = f"[{asked.host}]" if ":" in asked.host else asked.host
+    return f"http://{host}:{asked.port}"
 
 
 def _require_place(asked: Serving) -> None:

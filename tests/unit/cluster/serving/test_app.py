@@ -455,6 +455,11 @@ def test_ray_tells_the_terminal_nothing_of_a_server_that_starts(
     assert told == [logging.WARNING, logging.WARNING]
 
 
+def test_the_address_of_a_server_is_one(tmp_path: Path, starting: list[str]) -> None:
+    asked = ASKED.model_copy(update={"host": "::1"})
+    assert app.start(Home(tmp_path), asked) == "http://[::1]:8300"
+
+
 def one_machines(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
     running = Running(pid=os.getpid(), address="127.0.0.1:6379", token="")
     monkeypatch.setattr(Home, "running", lambda home: running)
