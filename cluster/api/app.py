@@ -67,7 +67,7 @@ STATUSES = {
 PROBLEMS: dict[int | str, dict[str, Any]] = {
     code: {"model": Problem, "description": text} for code, text in STATUSES.items()
 }
-RETRY = (ClusterNotRunning, Overloaded, TooMany)
+RETRY = (ClusterNotRunning, Overloaded, StorageUnavailable, TooMany)
 FREED = "60"  # seconds after which somebody may have freed a full disk
 SAID = 4000  # characters of an error, which may quote what was sent
 

@@ -14,6 +14,7 @@ from cluster.client.client import Client
 from cluster.client.http import Server
 from cluster.domain.base import RequestContext
 from cluster.domain.tasks import Reading, Submission
+from tacl.errors import StorageUnavailable
 from tests.support.api_scene import Local, scene
 from tests.support.command_line import command_of, flags_of
 from tests.unit.cluster.api.test_api import Person
@@ -83,6 +84,17 @@ def test_a_full_disk_is_no_fault_of_the_data(
     refused = ann.submit("news", UNUSUAL, **NAMED)
     assert (refused.status_code, refused.json()["error"]) == (503, "StorageUnavailable")
     assert "No space left on device" in refused.json()["message"]
+
+
+def test_a_store_that_is_away_is_asked_again_later(
+    ann: Person, service: Local, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(given: object) -> None:
+        raise StorageUnavailable("the bucket does not answer")
+
+    monkeypatch.setattr(service, "prepare", away)
+    refused = ann.submit("news", UNUSUAL, **NAMED)
+    assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
 
 
 def test_what_may_be_said_of_rows_is_the_same_everywhere(ann: Person) -> None:
