@@ -11,7 +11,7 @@ its way, and never a third time.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextvars import Context
 from typing import Generic, TypeVar
@@ -64,15 +64,17 @@ class Gathering(Generic[Q, A]):
         self._each = min(most, each or most)
         # By user, whose turn is next first; who waits for nothing is not there.
         self._waiting: dict[str, deque[tuple[Q, asyncio.Future[A]]]] = {}
+        self._count = 0  # of all that wait
         self._calling: set[asyncio.Task[None]] = set()
         self._served = Counter[str]()  # questions on their way, by user
 
     async def ask(self, question: Q) -> A:
         """Raises Overloaded when too many wait, and what `send` raises or answers for this one."""
-        if sum(map(len, self._waiting.values())) >= self._limit:
+        if self._count >= self._limit:
             raise Overloaded(f"{self._limit} questions wait already; ask again soon")
         future: asyncio.Future[A] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(self._whose(question), deque()).append((question, future))
+        self._count += 1
         if self._leaves(beside=len(self._calling)):
             # Of nobody's context: a call is not the work of the request that it left with, and does
             # not end with it.
@@ -104,16 +106,18 @@ class Gathering(Generic[Q, A]):
 
     def _next(self) -> list[tuple[Q, asyncio.Future[A]]]:
         chosen, room, passed = [], self._most, 0
-        left = dict.fromkeys(self._waiting, self._each)
-        while passed < len(self._waiting):
+        left = defaultdict[str, int](lambda: self._each)
+        while room > 0 and passed < len(self._waiting):
             user = next(iter(self._waiting))
             queue = self._waiting.pop(user)
             question, future = queue[0]
             weight = self._weight(question)
             if future.done():  # whoever asked has given up
                 queue.popleft()
+                self._count -= 1
             elif not chosen or weight <= min(room, left[user]):
                 chosen.append(queue.popleft())
+                self._count -= 1
                 room, left[user], passed = room - weight, left[user] - weight, 0
             else:
                 passed += 1
