@@ -21,7 +21,8 @@ class Places:
 
     def __init__(self, what: str, each: int, all: int) -> None:
         self._what, self._each, self._all = what, each, all
-        self._held: Counter[str] = Counter()
+        self._held: Counter[str] = Counter()  # who holds none is not there
+        self._total = 0
 
     @contextmanager
     def held(self, user: str) -> Iterator[None]:
@@ -38,13 +39,16 @@ class Places:
             raise TooMany(
                 f"{user} has {self._each} {self._what} already; wait until one has ended", 1
             )
-        if self._held.total() + amount > self._all:
+        if self._total + amount > self._all:
             raise Overloaded(f"there are {self._all} {self._what} already; try again later")
         self._held[user] += amount
+        self._total += amount
 
     def free(self, user: str, amount: int = 1) -> None:
         self._held[user] -= amount
-        self._held += Counter()  # who holds none is forgotten
+        self._total -= amount
+        if not self._held[user]:
+            del self._held[user]
 
 
 class Hourly:
