@@ -7,7 +7,8 @@ exact also for block-wise coefficients; how, and at what price, says `tacl.dual.
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 
 import torch
 from PIL import Image
@@ -16,7 +17,7 @@ from torch.func import functional_call
 
 from tacl.backbone import Backbone, Batch
 from tacl.dual import DualTensor, primal, tangent
-from tacl.dual.mixed import MixedWeight
+from tacl.dual.mixed import Mix, MixedWeight
 from tacl.models.frozen import refuse_autocast, require_eval, trainable_blocks
 from tacl.models.linearized import LinearizedEncoder
 from tacl.vectors.params import Params
@@ -60,8 +61,16 @@ class MixedEncoder:
             weights = {n: DualTensor(self._theta0[n], value) for n, value in tau.items()}
             return self._features(batch, weights)
         names = sorted({name for recipe, _ in users for name in recipe})
-        weights = {n: self._weight(n, theta0, names, users) for n, theta0 in self._theta0.items()}
-        return self._features(batch, weights)
+        vectors = {name: self._vectors[name] for name in names}
+        rows_U, mix = [rows for _, rows in users], _mixing([recipe for recipe, _ in users])
+
+        def weight(block: str, theta0: Tensor) -> Tensor:
+            """theta0 where no vector moves the block."""
+            moving = tuple(name for name, tau in vectors.items() if block in tau)
+            parts_T = [vectors[name][block] for name in moving]
+            return MixedWeight(theta0, parts_T, mix(moving, block), rows_U) if moving else theta0
+
+        return self._features(batch, {n: weight(n, theta0) for n, theta0 in self._theta0.items()})
 
     def _alone(self, recipe: Recipe) -> Params:
         if list(recipe.values()) == [1.0]:
@@ -73,16 +82,17 @@ class MixedEncoder:
         features_BD, tangent_BD = primal(features), tangent(features)
         return features_BD, torch.zeros_like(features_BD) if tangent_BD is None else tangent_BD
 
-    def _weight(
-        self, block: str, theta0: Tensor, names: Sequence[str], users: Sequence[tuple[Recipe, int]]
-    ) -> Tensor:
-        """theta0 where no vector moves the block."""
-        moving = [name for name in names if block in self._vectors[name]]
-        if not moving:
-            return theta0
-        parts_T = [self._vectors[name][block] for name in moving]
-        mix = [[_of_block(recipe.get(name, 0.0), block) for name in moving] for recipe, _ in users]
-        return MixedWeight(theta0, parts_T, mix, [rows for _, rows in users])
+
+def _mixing(recipes: Sequence[Recipe]) -> Callable[[tuple[str, ...], str], Mix]:
+    """Of every user the coefficients of these vectors in a block. Of whole vectors they are made
+    once for all blocks: of many users and vectors they take a tenth of a pass or more."""
+    are_whole = not any(isinstance(c, Mapping) for recipe in recipes for c in recipe.values())
+
+    @cache
+    def mix(names: tuple[str, ...], block: str) -> Mix:
+        return [[_of_block(recipe.get(name, 0.0), block) for name in names] for recipe in recipes]
+
+    return lambda names, block: mix(names, "" if are_whole else block)
 
 
 def summed(recipe: Recipe, vectors: Vectors) -> Params:
