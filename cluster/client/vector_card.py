@@ -9,7 +9,6 @@ from cluster.client.model_card import made, settings
 from cluster.domain.base import Base
 from cluster.domain.reports import VectorStatus
 from cluster.domain.status import TaskDetail
-from cluster.domain.tasks import Options
 
 
 @dataclass(frozen=True)
@@ -78,12 +77,9 @@ def _accuracies(card: VectorCard) -> str:
 
 def _command(card: VectorCard) -> str:
     """The training's, with all that was chosen."""
-    default, chosen = Options(), card.task.options
     flags: list[str] = []
-    for name in Options.model_fields:
-        value, flag = getattr(chosen, name), f"--{name.replace('_', '-')}"
-        if value != getattr(default, name):
-            flags += [flag] if value is True else [flag, str(value)]
+    for name, value in card.task.options.model_dump(exclude_defaults=True).items():
+        flags += [f"--{name.replace('_', '-')}"] + ([] if value is True else [str(value)])
     task = card.vector.task
     made_by = ["import", task, "CHECKPOINT"] if card.imported else ["submit", task]
     return shell(["tacl", *made_by, "--data", "DATA", *([] if card.imported else flags)])
