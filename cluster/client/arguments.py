@@ -40,6 +40,13 @@ def parted(given: Mapping[str, Any]) -> tuple[Reading, dict[str, Any]]:
     return possible(Reading, {name: given[name] for name in said}), rest
 
 
+def listed(given: Sequence[str], what: str) -> list[str]:
+    """BadConfig for one text, whose letters would be as many."""
+    if isinstance(given, str):
+        raise BadConfig(f"{what} are a list, and one text was given: say [{given!r}]")
+    return list(given)
+
+
 def one_text(classes: Sequence[str]) -> str:
     """As names of classes travel. BadConfig where they would not arrive as they are."""
     text = ",".join(classes)

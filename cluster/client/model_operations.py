@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cluster.api.service import Question
-from cluster.client.arguments import parted, raw_inputs
+from cluster.client.arguments import listed, parted, raw_inputs
 from cluster.client.session import Session, asking
 from cluster.domain.api import CoordinatorAPI
 from cluster.domain.base import RequestContext
@@ -98,8 +98,9 @@ class ModelOperations(Session):
         With `method`, anything but a sum, and its data: see `start_composition`; waits for the
         model then.
         """
+        terms = listed(terms, "terms")
         if method == "sum" and not data:
-            return self.coordinator.compose(self.context(request_id), user, list(terms))
+            return self.coordinator.compose(self.context(request_id), user, terms)
         asked = self.start_composition(user, terms, method, request_id=request_id, **data)
         model = self.wait_composition(user, asked.run_id, progress).model
         assert model is not None  # it is ready
@@ -124,14 +125,14 @@ class ModelOperations(Session):
 
         Raises BadConfig, BadRecipe, MixedRegimes, and the errors of bad data and of `compose`.
         """
-        context = self.context(request_id)
+        context, terms = self.context(request_id), listed(terms, "terms")
         reading, data = parted(data)
         if self._server is not None:
-            return self._server.start_composition(context, user, list(terms), method, reading, data)
+            return self._server.start_composition(context, user, terms, method, reading, data)
         from cluster.data.compositions import prepared
 
         how = prepared(self.home, terms, method, reading=reading, **data)
-        return self.coordinator.start_composition(context, user, list(terms), how)
+        return self.coordinator.start_composition(context, user, terms, how)
 
     def wait_composition(
         self,
@@ -157,7 +158,7 @@ class ModelOperations(Session):
         terms: Sequence[str] = (),
     ) -> str:
         """Have the user's model evaluated; the run's id, for `evaluation`. NoComposition."""
-        asked = (user, materialized, without, list(terms))
+        asked = (user, materialized, without, listed(terms, "terms"))
         with self._naming(user):
             return self.coordinator.evaluate(self.context(), *asked).run_id
 
@@ -226,6 +227,7 @@ class ModelOperations(Session):
         BadSample, UnknownTask, and BadRecipe where none is named and all are subtracted.
         """
         raw = raw_inputs(inputs, self.base().modality)
+        tasks = tasks and listed(tasks, "tasks")
         if self._server is not None:
             return self._server.query(user, raw, tasks)
         started, model = time.monotonic(), self.composition(user)

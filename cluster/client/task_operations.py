@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cluster.client.arguments import parted, possible, uploadable
+from cluster.client.arguments import listed, parted, possible, uploadable
 from cluster.client.session import Session, asking
 from cluster.client.waiting import failed, owed, pending, require_success
 from cluster.domain.api import CoordinatorAPI
@@ -78,7 +78,8 @@ class TaskOperations(Session):
         reading, options = parted(options)
         chosen = possible(Options, options)
         checked_name(name)
-        said: dict[str, Any] = {"reading": reading, "templates": checked_templates(templates)}
+        prompts = checked_templates(listed(templates, "templates"))
+        said: dict[str, Any] = {"reading": reading, "templates": prompts}
         if self._server is not None:
             with uploadable(data, {"owner": owner, "vector": vector}) as path:
                 sent = self.context(request_id), name, path, private, chosen

@@ -86,6 +86,9 @@ def test_the_whole_way(ann: Client, data: Path) -> None:
     for ask in (ann.query, ann.explain):
         with pytest.raises(BadSample, match="a list"):
             ask("ann", "what is this?")
+    for ask in (ann.compose, lambda user, text: ann.query(user, ["what is this?"], text)):
+        with pytest.raises(BadConfig, match=r"are a list.*say \['\+news'\]"):
+            ask("ann", "+news")
     asked = ann.query("ann", ["what is this?"])
     assert asked.best == (Candidate(task="news", label="a", probability=0.75),)
     assert asked.belonging == (Belonging(probability=0.5, none=True),)
