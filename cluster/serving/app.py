@@ -393,11 +393,11 @@ def _require_free(host: str, port: int) -> None:
     while True:
         try:
             return socket.create_server((host, port), family=family).close()
-        except OSError as error:
-            if error.errno == errno.EADDRINUSE and time.monotonic() < until:
+        except (OSError, OverflowError) as error:  # a port has two bytes
+            if getattr(error, "errno", None) == errno.EADDRINUSE and time.monotonic() < until:
                 time.sleep(PAUSE)
                 continue
-            why = str(error.strerror).partition(" (")[0]
+            why = str(getattr(error, "strerror", error)).partition(" (")[0]
             raise errors.BadConfig(
                 f"nothing can be served at {host}:{port}: {why}. Where another program has the "
                 "port, such as the server of another home, name another: tacl serve --port PORT"

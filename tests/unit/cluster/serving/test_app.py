@@ -487,6 +487,8 @@ def test_a_port_is_shared_with_no_other_server(tmp_path: Path, starting, monkeyp
         asked = ASKED.model_copy(update={"port": other.getsockname()[1]})
         with pytest.raises(BadConfig, match="Address already in use. Where another program"):
             app.start(home, asked)
+    with pytest.raises(BadConfig, match="port must be 0-65535"):
+        app.start(home, ASKED.model_copy(update={"port": 83_000}))
     assert (starting, home.serving()) == ([], None)
     app.start(home, asked)
     assert (starting, home.serving()) == (["start", "run"], asked)
