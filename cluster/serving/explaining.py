@@ -10,13 +10,16 @@ from cluster.domain.operations import Candidate
 from tacl.evaluation.contributions import Parts
 from tacl.heads.columns import Columns
 
+Classes = list[tuple[str, str]]  # task and class of each column
+
 
 def explained(parts: Parts, names: tuple[str, ...], columns: Columns) -> Explanation:
     """Of one row; `names` of the vectors, in the order of the parts. The classes of all columns
     compete."""
+    classes = [(task, label) for task, labels in columns.classes.items() for label in labels]
     logits_C, without_TC = parts.answered(columns), parts.without(columns)
     best = int(logits_C.argmax())
-    left_out = [(_likeliest(columns, row_C), _share(row_C, best)) for row_C in without_TC]
+    left_out = [(_likeliest(classes, row_C), _share(row_C, best)) for row_C in without_TC]
     figures = zip(
         (BASE, *names),
         parts.lengths(),
@@ -26,14 +29,14 @@ def explained(parts: Parts, names: tuple[str, ...], columns: Columns) -> Explana
         strict=True,
     )
     return Explanation(
-        best=_likeliest(columns, logits_C),
-        logits=_by_class(columns, logits_C),
+        best=_likeliest(classes, logits_C),
+        logits=_by_class(classes, logits_C),
         parts=tuple(
             Contribution(
                 part=name,
                 length=length,
                 share=share,
-                logits=_by_class(columns, adds_C),
+                logits=_by_class(classes, adds_C),
                 without=without,
                 probability=probability,
             )
@@ -42,9 +45,9 @@ def explained(parts: Parts, names: tuple[str, ...], columns: Columns) -> Explana
     )
 
 
-def _likeliest(columns: Columns, logits_C: Tensor) -> Candidate:
+def _likeliest(classes: Classes, logits_C: Tensor) -> Candidate:
     place = int(logits_C.argmax())
-    task, label = _names(columns)[place]
+    task, label = classes[place]
     return Candidate(task=task, label=label, probability=_share(logits_C, place))
 
 
@@ -52,12 +55,8 @@ def _share(logits_C: Tensor, place: int) -> float:
     return float(torch.softmax(logits_C, -1)[place])
 
 
-def _by_class(columns: Columns, logits_C: Tensor) -> Logits:
-    found: Logits = {task: {} for task in columns.heads}
-    for (task, label), logit in zip(_names(columns), logits_C.tolist(), strict=True):
-        found[task][label] = logit
+def _by_class(classes: Classes, logits_C: Tensor) -> Logits:
+    found: Logits = {}
+    for (task, label), logit in zip(classes, logits_C.tolist(), strict=True):
+        found.setdefault(task, {})[label] = logit
     return found
-
-
-def _names(columns: Columns) -> list[tuple[str, str]]:
-    return [(task, label) for task, labels in columns.classes.items() for label in labels]
