@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
 from pathlib import Path
 
 import torch
@@ -110,8 +109,13 @@ class AtTheta0:
     def __init__(self, materials: Materials, home: Home, owner: str) -> None:
         self._materials, self._owner = materials, owner
         self._folder = home.path / "cache" / "heads"
-        # Asked for several times in a row, and not to be held longer: pictures are large.
-        self.labelled = lru_cache(maxsize=1)(partial(labelled_rows, materials.blobs))
+        self._last: tuple[BlobRef, tuple[list[Raw], list[int]]] | None = None
+
+    def labelled(self, part: BlobRef) -> tuple[list[Raw], list[int]]:
+        """Asked for several times in a row, and not held longer: pictures are large."""
+        if self._last is None or self._last[0] != part:
+            self._last = part, labelled_rows(self._materials.blobs, part)
+        return self._last[1]
 
     def rows(self, task: str, part: BlobRef, most: int) -> LabelledFeatures:
         """At most so many of a part of a task's rows, at most FROZEN_ROWS: one of each class before

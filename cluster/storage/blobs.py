@@ -129,7 +129,7 @@ class Blobs:
 
     def there(self, digests: Set[str]) -> Set[str]:
         """Those of which there is a file; its content is not checked."""
-        return (digests & {one.digest for one in self._found(digests)}).difference(self._denied)
+        return digests & {one.digest for one in self._found(digests)} - {*self._denied}
 
     @contextmanager
     def without(self, digests: Collection[str]) -> Iterator[None]:
