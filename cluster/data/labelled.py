@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import pyarrow as pa
 from datasets import Dataset, Json
 
 from cluster.data.bad_rows import Bad, listed, require_good
 from cluster.data.budget import SpentBudget, of_data_set
 from cluster.data.columns import (
     Classes,
+    as_stored,
     class_names,
     find_input,
     find_label,
@@ -21,7 +23,6 @@ from cluster.data.columns import (
     known_classes,
     numbered,
     require_in_all,
-    stored,
     with_whole_numbers,
 )
 from cluster.data.sources import Data, Opened, Splits, opened
@@ -160,33 +161,34 @@ def checked(
     total = sum(split.num_rows for split in splits.values())
     found: dict[str, list[Raw | Bad]] = {name: [] for name in splits}
     for name, split in splits.items():
+        own = split.format["type"] == "custom"  # a program's transform is its own
+        view = split.select_columns([column]) if own else as_stored(split, column)
+        place = partial(source.places.of, name)
         for start in range(0, split.num_rows, BATCH):
             rows = range(start, min(start + BATCH, split.num_rows))
-            found[name].extend(
-                _checked_rows(split, rows, column, check, partial(source.places.of, name))
-            )
+            found[name].extend(_checked_rows(view, rows, column, check, place))
             if progress is not None:
                 progress(sum(map(len, found.values())), total)
     return found
 
 
 def _checked_rows(
-    dataset: Dataset,
+    view: Dataset,
     rows: range,
     column: str,
     check: Callable[[Any, str], Raw],
     place: Callable[[int], str],
 ) -> Iterator[Raw | Bad]:
-    chosen = dataset.select(rows).select_columns([column])
-    is_own = chosen.format["type"] == "custom"  # a program's transform is its own
+    """`view`: the column alone, as it is to be read."""
+    given = view[rows.start : rows.stop][column]
     try:
-        values = chosen[:][column] if is_own else stored(chosen, column).to_pylist()
+        values = given.to_pylist() if isinstance(given, pa.ChunkedArray) else given
     except UnicodeDecodeError as error:
         raise BadSample(
             f"{place(rows[0])} and the {len(rows) - 1} after it: column {column!r} holds bytes "
             f"that are not text: {error}"
         ) from error
-    if isinstance(feature := dataset.features[column], Json):  # of rows of different types
+    if isinstance(feature := view.features[column], Json):  # of rows of different types
         values = map(feature.decode_example, values)
     for row, value in zip(rows, values, strict=True):
         try:
