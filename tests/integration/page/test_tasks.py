@@ -78,6 +78,18 @@ def test_other_work_is_seen_until_it_is_done(api: FakeApi, open_page: Any) -> No
     page.locator(".work li").wait_for(state="detached")
 
 
+def test_what_work_found_is_seen_while_other_work_goes_on(api: FakeApi, open_page: Any) -> None:
+    api.ready("digits")
+    run = {"about": "evaluating", "kind": "evaluate", "state": "running", "reason": None}
+    api.work = [{**run, "run_id": "first", "step": 100, "steps": 400, "loss": None}]
+    page = open_page()
+    says(page, "#accuracy", "No model has been measured yet")
+    api.measured({"digits": 0.9})
+    api.work = [{**run, "run_id": "second", "step": 0, "steps": 400, "loss": None}]
+    api.changes += 1
+    says(page, "#accuracy", "90.0")
+
+
 def test_where_a_vector_comes_from(api: FakeApi, open_page: Any) -> None:
     api.ready("digits")
     page = open_page()

@@ -33,8 +33,9 @@ const post = (path, body, more = {}) => ask(path, {
 });
 
 export const me = () => ask("me");
-// The whole status, of which the cluster tells only what is new since the last time.
-const heard = { version: "", tasks: new Map(), work: new Map() };
+// The whole status, of which the cluster tells only what is new since the last time; `ended` grows when work
+// that was done, or a task, is there no more.
+const heard = { version: "", ended: 0, tasks: new Map(), work: new Map() };
 export async function status() {
   let told;
   do {
@@ -42,11 +43,12 @@ export async function status() {
     if (told.whole) { heard.tasks.clear(); heard.work.clear(); }
     for (const task of told.tasks) heard.tasks.set(task.name, task);
     for (const run of told.work) heard.work.set(run.run_id, run);
+    heard.ended += told.whole ? 1 : told.gone.length;
     for (const name of told.gone) { heard.tasks.delete(name); heard.work.delete(name); }
     heard.version = told.version;
   } while (told.more);
   const listed = (map) => [...map.values()].sort((one, other) => one.created - other.created);
-  return { ...told, tasks: listed(heard.tasks), work: listed(heard.work) };
+  return { ...told, ended: heard.ended, tasks: listed(heard.tasks), work: listed(heard.work) };
 }
 export const interference = () => ask("interference");
 // A user that is not named is whoever asks.

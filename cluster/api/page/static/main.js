@@ -32,8 +32,7 @@ async function look() {
   compose.showTerms(found.tasks);
   if (user !== shown) compose.take(model, field);
   shown = user;
-  const owed = found.work.filter((one) => ["queued", "running"].includes(one.state)).length;
-  const now = found.tasks.map((task) => `${task.name}@${task.version}`).join() + owed;
+  const now = [found.ended, ...found.tasks.map((task) => `${task.name}@${task.version}`)].join();
   if (now === versions) return;
   versions = now;
   try {
