@@ -156,7 +156,8 @@ def checked(
     """The inputs of every row of every split, or what is wrong with them. TooLarge at the first one
     that is more than may be decoded."""
     spent = SpentBudget(of_data_set(source.stored))
-    image = partial(checked_image, folders=source.folders, spent=spent)
+    folders = [folder.resolve() for folder in source.folders]
+    image = partial(checked_image, folders=folders, spent=spent)
     check = image if modality == "image" else partial(checked_text, spent=spent)
     total = sum(split.num_rows for split in splits.values())
     found: dict[str, list[Raw | Bad]] = {name: [] for name in splits}

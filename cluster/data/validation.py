@@ -43,7 +43,8 @@ def checked_image(
     TooLarge for what may not be decoded.
 
     A row that names a file instead of holding bytes is read only where that is a regular file below
-    one of `folders`, links followed; without a folder no file is opened.
+    one of `folders`, whose own links were followed, and its links followed too; without a folder no
+    file is opened.
     """
     raw, path = value, None
     if isinstance(value, dict):
@@ -94,7 +95,7 @@ def _file_bytes(path: Path, where: str, folders: Sequence[Path]) -> bytes:
         "pictures that the file is in"
     )
     real = path.resolve()
-    if not any(real.is_relative_to(folder.resolve()) for folder in folders) or not real.is_file():
+    if not any(real.is_relative_to(folder) for folder in folders) or not real.is_file():
         raise refused
     try:
         with open(real, "rb", opener=_without_waiting) as file:
