@@ -82,11 +82,11 @@ def uploadable(data: Data, how: dict[str, Any]) -> Generator[Path]:
             raise DataNotFound(f"{data} is no file on this machine; over HTTP a file is uploaded")
         yield path
         return
-    from cluster.data.frames import one_split
+    from cluster.data.frames import write_rows
 
     with TemporaryDirectory(prefix="tacl-data-") as folder:
         path = Path(folder) / "data.parquet"
-        one_split(data).to_parquet(path)  # pyright: ignore[reportUnknownMemberType]
+        write_rows(data, path)
         yield path
 
 

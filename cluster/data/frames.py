@@ -1,4 +1,4 @@
-"""Rows that a program holds in memory: as a data set of one split.
+"""Rows that a program holds in memory: as a data set of one split, or as a file to upload.
 
 Frames of pandas, polars and pyarrow are read through Arrow's own interface, so that none of these
 libraries is imported for it.
@@ -8,13 +8,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Protocol, cast, runtime_checkable
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from datasets import Dataset, DatasetDict
+from datasets.table import embed_table_storage
 
 from tacl.errors import BadColumns, BadConfig, BadSample
 
+BATCH = 256  # rows written at once, which may be pictures
 PAIR = ("input", "label")  # the columns of rows without names
 GIVEN = (
     "a path, a hub id, a datasets.Dataset, a frame of pandas, polars or pyarrow, a dict of "
@@ -36,8 +40,9 @@ def one_split(data: Rows | Dataset | DatasetDict) -> Dataset:
     """Raises BadColumns and BadSample for rows that make no table, BadConfig for what holds none
     or has several splits."""
     if isinstance(data, DatasetDict):
-        if len(data) > 1:
-            raise BadConfig(f"one split is uploaded; found {', '.join(map(str, data))}; give one")
+        if len(data) != 1:
+            found = ", ".join(map(str, data)) or "none"
+            raise BadConfig(f"one split is uploaded; found {found}; give one")
         return next(iter(data.values()))
     if isinstance(data, Dataset):
         return data
@@ -52,6 +57,23 @@ def one_split(data: Rows | Dataset | DatasetDict) -> Dataset:
         text = " ".join(str(error).split())
         raise BadSample(f"the rows make no table of one type a column: {text}") from error
     raise BadConfig(f"the data are of type {type(data).__name__}; give {GIVEN}")
+
+
+def write_rows(data: Rows | Dataset | DatasetDict, path: Path) -> None:
+    """A file of Parquet, with the bytes of pictures that rows name: another machine has none of
+    their files. Raises what `one_split` raises, BadSample for files that cannot be read."""
+    split = one_split(data)
+    if split.format["type"] == "custom":
+        raise BadConfig(
+            "the data set has a transform, which is not uploaded; give the rows that it makes, "
+            "such as datasets.Dataset.from_list([*rows])"
+        )
+    with pq.ParquetWriter(path, split.features.arrow_schema) as file:
+        for table in split.with_format("arrow").iter(BATCH):
+            try:
+                file.write_table(embed_table_storage(table))
+            except OSError as error:
+                raise BadSample(f"a file that the rows name cannot be read: {error}") from error
 
 
 def _framed(table: pa.Table) -> Dataset:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, cast
 
+import pyarrow.parquet as pq
 import pytest
-from PIL import Image
+from datasets import ClassLabel, Dataset, DatasetDict, Features, Image
+from PIL import Image as picture
 
 from cluster.client.arguments import (
     parted,
@@ -15,7 +17,9 @@ from cluster.client.arguments import (
     require_checkpoint,
     uploadable,
 )
+from cluster.data.ingest import ingest
 from cluster.domain.tasks import Reading
+from cluster.storage.blobs import Blobs
 from tacl.errors import BadCheckpoint, BadConfig, BadSample, DataNotFound
 
 
@@ -71,4 +75,29 @@ def test_what_is_said_of_rows_is_told_from_other_keywords() -> None:
 
 def test_a_picture_that_was_opened_already_is_named() -> None:
     with pytest.raises(BadSample, match="found Image where a picture's path or bytes"):
-        raw_inputs([cast(bytes, Image.new("RGB", (4, 4)))], "image")
+        raw_inputs([cast(bytes, picture.new("RGB", (4, 4)))], "image")
+
+
+def test_pictures_that_rows_name_travel_with_them(tmp_path: Path) -> None:
+    named = [str(tmp_path / f"{number}.png") for number in range(20)]
+    for number, path in enumerate(named):
+        picture.new("L", (4, 4), number).save(path)
+    labels = Features({"image": Image(), "label": ClassLabel(names=["dark", "light"])})
+    rows = Dataset.from_dict({"image": named, "label": [0, 1] * 10}, labels)
+    with uploadable(rows, {}) as file:
+        found = ingest(file, Blobs(tmp_path / "blobs"), "image")
+        (column,) = pq.read_table(file, columns=["image"]).columns
+    assert found.classes == ("dark", "light")
+    assert found.rows == ingest(rows, Blobs(tmp_path / "blobs"), "image").rows
+    assert column[0].as_py()["path"] == "0.png"  # where it lies here concerns nobody there
+    Path(named[3]).unlink()
+    with pytest.raises(BadSample, match=r"3\.png"), uploadable(rows, {}):
+        pass
+
+
+def test_what_would_not_arrive_as_it_is_here_is_not_uploaded() -> None:
+    rows = Dataset.from_dict({"text": ["A"]}).with_transform(lambda rows: {"text": ["a"]})
+    with pytest.raises(BadConfig, match="has a transform, which is not uploaded"):
+        uploadable(rows, {}).__enter__()
+    with pytest.raises(BadConfig, match="one split is uploaded; found none"):
+        uploadable(DatasetDict(), {}).__enter__()
