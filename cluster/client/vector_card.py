@@ -80,6 +80,8 @@ def _command(card: VectorCard) -> str:
     flags: list[str] = []
     for name, value in card.task.options.model_dump(exclude_defaults=True).items():
         flags += [f"--{name.replace('_', '-')}"] + ([] if value is True else [str(value)])
+    if card.task.submission is not None:
+        flags += [word for one in card.task.submission.templates for word in ("--template", one)]
     task = card.vector.task
     made_by = ["import", task, "CHECKPOINT"] if card.imported else ["submit", task]
     return shell(["tacl", *made_by, "--data", "DATA", *([] if card.imported else flags)])

@@ -19,7 +19,7 @@ from cluster.domain.base import Base, Regime
 from cluster.domain.compositions import Composition, RecipeTerm, Target
 from cluster.domain.reports import VectorStatus
 from cluster.domain.status import TaskDetail
-from cluster.domain.tasks import Options, VectorRef
+from cluster.domain.tasks import Options, Submission, VectorRef
 from cluster.domain.work import Evaluated, TaskAccuracy
 from tacl.backbone import Backbone, load_backbone
 from tacl.compose.materialized import materialized, materialized_features
@@ -140,7 +140,8 @@ def test_a_card_says_what_its_commands_cannot_repeat() -> None:
 
 def test_the_card_of_a_refreshed_vector_says_that_no_command_repeats_it() -> None:
     backbone = load_backbone("embedded")
-    task = TaskDetail.model_construct(options=Options(seed=3), rows=500)
+    submission = Submission.model_construct(templates=("a leaf of {}", "a {}"))
+    task = TaskDetail.model_construct(options=Options(seed=3), rows=500, submission=submission)
     fixed = {"task": "trees", "version": 2, "regime": "linearized", "digest": "d" * 64}
     fixed |= {"metrics": {}, "config": {}, "champion": False}
 
@@ -153,7 +154,8 @@ def test_the_card_of_a_refreshed_vector_says_that_no_command_repeats_it() -> Non
     assert "among the tasks that its home had then" in told()
     assert "made v2 of v1, against samples of the tasks" in told(parent=1)
     assert "no command repeats it elsewhere" in told(parent=1)
-    assert "tacl submit trees --data DATA --seed 3" in told(parent=1)
+    prompts = "--template 'a leaf of {}' --template 'a {}'"
+    assert f"tacl submit trees --data DATA --seed 3 {prompts}\n" in told(parent=1)
     assert "with the checkpoint that it was imported from" in told(imported=True)
     assert "tacl import trees CHECKPOINT --data DATA\n" in told(imported=True, parent=1)
 
