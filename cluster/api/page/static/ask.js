@@ -40,14 +40,20 @@ drop.addEventListener("drop", (event) => {
 });
 document.addEventListener("paste", (event) => modality === "image" && take(event.clipboardData.files));
 
+// Before any of them is read: a folder may hold thousands of pictures.
+function requireFew(asked, none) {
+  if (!asked.length) throw new Error(none);
+  if (asked.length > AT_ONCE) throw new Error(`${asked.length} at once are too many; ask at most ${AT_ONCE}.`);
+}
+
 // What is asked, each with how it is shown.
 async function inputs() {
   if (modality === "text") {
     const texts = form.elements.text.value.split("\n").map((line) => line.trim()).filter(Boolean);
-    if (!texts.length) throw new Error("Type a text first.");
+    requireFew(texts, "Type a text first.");
     return texts.map((text) => ({ input: { text }, shown: el("q", {}, text) }));
   }
-  if (!pictures.length) throw new Error("Choose a picture first.");
+  requireFew(pictures, "Choose a picture first.");
   return Promise.all(pictures.map(async ({ file, url, name }) =>
     ({ input: { image: await base64(file) }, shown: el("img", { src: url, alt: name }) })));
 }
@@ -61,7 +67,6 @@ const base64 = (file) => new Promise((done, failed) => {
 
 onSubmit(form, async () => {
   const asked = await inputs();
-  if (asked.length > AT_ONCE) throw new Error(`${asked.length} at once are too many; ask at most ${AT_ONCE}.`);
   const whose = user();
   const found = await predict(whose, asked.map((one) => one.input));
   $(".answers", section).replaceChildren(...asked.map((one, i) =>
