@@ -211,6 +211,8 @@ class Server:
             return self._http.request(verb, f"/v1/{path}", **content)
         except httpx2.HTTPError as error:
             raise ClusterNotRunning(f"{self._url} does not answer: {error}") from error
+        except ValueError as error:  # a text that is no UTF-8, a number that JSON has not
+            raise BadConfig(f"what is asked cannot be sent: {error}") from error
 
 
 class _RemoteCoordinator:
@@ -233,7 +235,9 @@ class _RemoteCoordinator:
         bound.apply_defaults()
         given = dict(list(bound.arguments.items())[1:])  # without self
         context = given.pop("context", None)
-        place = path.format_map({name: quote(str(value), "") for name, value in given.items()})
+        place = path.format_map({name: _quoted(value) for name, value in given.items()})
+        if not all(place.split("/")):  # it would be another question
+            raise BadConfig(f"{method}: a name that is asked about is empty")
         rest = {name: value for name, value in given.items() if f"{{{name}}}" not in path}
         if verb == "GET":  # a query has no null; of a body it is not the same as nothing
             rest = {name: value for name, value in rest.items() if value is not None}
@@ -258,7 +262,7 @@ class _RemoteCoordinator:
         terms: Sequence[str],
     ) -> QueuedRun:
         params = {"materialized": materialized, "without": without, "term": list(terms)}
-        asked = context, f"compositions/{quote(user, '')}/evaluation", params
+        asked = context, f"compositions/{_quoted(user)}/evaluation", params
         run_id = self._evaluated(*asked).run_id
         self._evaluations[run_id] = asked
         return QueuedRun(run_id=run_id)
@@ -273,6 +277,11 @@ class _RemoteCoordinator:
         self, context: RequestContext, path: str, params: dict[str, Any]
     ) -> EvaluationRun:
         return self._server.call("POST", path, EvaluationRun, context, params=params)
+
+
+def _quoted(value: object) -> str:
+    """As a part of a path. What is no UTF-8 becomes what is no name, and the server says so."""
+    return quote(str(value), "", errors="replace")
 
 
 def _wire(inputs: Sequence[bytes | str]) -> list[dict[str, str]]:

@@ -143,6 +143,22 @@ def test_errors_are_those_of_the_server(ann: Client, http: TestClient, data: Pat
         client(http, "mallory").status()
 
 
+def test_what_cannot_be_sent_is_said(ann: Client, http: TestClient, data: Path) -> None:
+    other = "caf\udce9"  # Latin-1, as a file has it
+    for ask in (
+        lambda: ann.submit("digits", data.rename(data.with_stem(other))),
+        lambda: ann.compose("ann", [f"+{other}"]),
+        lambda: client(http, "root").issue_token("bob", days=float("inf")),
+    ):
+        with pytest.raises(BadConfig, match="what is asked cannot be sent"):
+            ask()
+    with pytest.raises(BadConfig, match=r"path\.name: String should match"):
+        ann.task(other)
+    for ask in (ann.task, ann.composition, ann.cancel):
+        with pytest.raises(BadConfig, match="a name that is asked about is empty"):
+            ask("")
+
+
 def test_what_belongs_to_the_machine_of_the_home_is_refused(ann: Client, data: Path) -> None:
     with pytest.raises(NotAllowed, match="refresh is not there over HTTP"):
         ann.refresh("news")
