@@ -47,6 +47,7 @@ from tacl.errors import (
     TooLarge,
 )
 
+NULL_FIRST = re.compile(rb"\A(?:\xef\xbb\xbf)?\s*null")  # in JSON
 Data = str | Path | Dataset | DatasetDict | Rows
 Splits = dict[str, Dataset]  # by name
 T = TypeVar("T")
@@ -66,8 +67,11 @@ class Opened:
 
 
 def _in_one_block(lines: BytesIO, read_options: arrow_json.ReadOptions) -> pa.Table:
-    """A column whose values are of one type in one block and of another in the next crashes the
-    process (pyarrow 26), and `datasets` has no option for it. In one block it is an error."""
+    """What crashes the process (pyarrow 26), and `datasets` has no option for: a column whose
+    values are of one type in one block and of another in the next, which in one block is an error;
+    and a first row that is null, which becomes what a later one is, a row without values."""
+    if NULL_FIRST.match(lines.getbuffer()):
+        lines = BytesIO(NULL_FIRST.sub(b"{}", lines.getvalue()))
     size = lines.getbuffer().nbytes + 1
     options = arrow_json.ReadOptions(use_threads=False, block_size=size)
     return arrow_json.read_json(lines, read_options=options)

@@ -16,7 +16,7 @@ from datasets import Image as ImageColumn
 from cluster.data.ingest import ingest, ingest_samples
 from cluster.data.validation import checked_image
 from cluster.storage.blobs import Blobs
-from tacl.errors import BadColumns, BadSample
+from tacl.errors import BadColumns, BadSample, EmptySplit, LabelOutOfRange
 from tests.support.data_files import png
 from tests.support.opened import watched
 
@@ -157,3 +157,17 @@ def test_a_column_that_changes_its_type_far_down_crashes_nothing(tmp_path: Path)
     path = tmp_path / "data.jsonl"
     path.write_text("\n".join(json.dumps(row) for row in rows))
     assert ingest(path, Blobs(tmp_path / "blobs"), "text").classes == ("0", "1")
+
+
+def test_a_first_row_that_is_null_crashes_nothing(tmp_path: Path) -> None:
+    rows = [json.dumps({"text": f"text {i}", "label": "ab"[i % 2]}) for i in range(40)]
+    path, blobs = tmp_path / "data.jsonl", Blobs(tmp_path / "blobs")
+    for nothing in ("null", "\ufeff\n null \r\nnull"):
+        path.write_text("\n".join([nothing, *rows]))
+        with pytest.raises(LabelOutOfRange, match="row 0 of split train.*: nothing in column"):
+            ingest(path, blobs, "text")
+        assert ingest(path, blobs, "text", skip_bad=True).classes == ("a", "b")
+    for whole in ("null", "null null", f"[null, {', '.join(rows[:3])}]"):
+        path.write_text(whole)
+        with pytest.raises(EmptySplit, match="has no rows|too few rows"):
+            ingest(path, blobs, "text")
