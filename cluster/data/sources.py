@@ -288,7 +288,8 @@ def _unreadable(data: str, error: Exception) -> TaclError:
         return StorageUnavailable(
             f"there is no room to read {data} ({text}); free some, then repeat what you asked"
         )
-    if re.search("corresponds to no data|BatchSize must be greater|No columns to parse", text):
+    nothing = "corresponds to no data|BatchSize must be greater|No columns to parse"
+    if isinstance(cause, StopIteration) or re.search(nothing, text):
         return EmptySplit(f"{data} has no rows, or one of its splits has none; each needs some")
     if found := CONFIGURATIONS.search(text):
         return DataNotFound(

@@ -69,6 +69,11 @@ def json_lines(tmp_path: Path, odd: object) -> Path:
     return path
 
 
+def empty_json(tmp_path: Path) -> Path:
+    (tmp_path / "d.jsonl").touch()
+    return tmp_path / "d.jsonl"
+
+
 def bytes_as_text(tmp_path: Path) -> Path:
     raw = pa.array([b"\xff\xfe\xfd" if i == 5 else b"fine" for i in range(40)])
     table = pa.table({"text": raw.view(pa.string()), "label": ["ab"[i % 2] for i in range(40)]})
@@ -159,6 +164,7 @@ REFUSED = {
     "one folder": (lambda p: image_folder(p / "d", "a"), "image", {}, TooFewClasses, "sub-folder"),
     "empty split": (empty_test, "text", {}, EmptySplit, "has no rows"),
     "empty file": (empty_parquet, "text", {}, EmptySplit, "has no rows"),
+    "empty file of JSON": (empty_json, "text", {}, EmptySplit, "has no rows"),
     "only two rows": (lambda p: csv(p / "d.csv", 4), "text", {}, EmptySplit, "rows"),
     "class not in train": (unseen_class, "text", {}, EmptySplit, "no row of class z"),
     "label outside": (class_label_outside, "text", {}, LabelOutOfRange, "row 39.*7.*a, b"),
