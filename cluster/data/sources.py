@@ -112,6 +112,10 @@ HUB_ID = re.compile(r"([A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?)(?::([^:/\\]+)
 CONFIGURATIONS = re.compile(
     r"[Aa]vailable(?: configs(?: in the cache)?)?: \[([^]]*)\]|configurations in the cache: (.*) Pl"
 )
+NO_ROWS = re.compile(  # what the readers say where there are none
+    "corresponds to no data|BatchSize must be greater|No columns to parse|at least one example"
+    "|Empty JSON file"
+)
 FORMATS = "Parquet, an image folder (one sub-folder per class), CSV, JSON lines"
 
 
@@ -288,8 +292,7 @@ def _unreadable(data: str, error: Exception) -> TaclError:
         return StorageUnavailable(
             f"there is no room to read {data} ({text}); free some, then repeat what you asked"
         )
-    nothing = "corresponds to no data|BatchSize must be greater|No columns to parse"
-    if isinstance(cause, StopIteration) or re.search(nothing, text):
+    if isinstance(cause, StopIteration) or NO_ROWS.search(text):
         return EmptySplit(f"{data} has no rows, or one of its splits has none; each needs some")
     if found := CONFIGURATIONS.search(text):
         return DataNotFound(

@@ -16,6 +16,7 @@ from datasets import ClassLabel, Dataset, Features, Value
 from datasets.arrow_writer import ArrowWriter
 from PIL import Image
 
+from cluster.data.frames import write_rows
 from cluster.data.ingest import Ingested, ingest, ingest_shots
 from cluster.domain.tasks import Reading
 from cluster.storage.blobs import Blobs
@@ -72,6 +73,11 @@ def json_lines(tmp_path: Path, odd: object) -> Path:
 def empty_json(tmp_path: Path) -> Path:
     (tmp_path / "d.jsonl").touch()
     return tmp_path / "d.jsonl"
+
+
+def nothing_written(tmp_path: Path) -> Path:
+    write_rows([], tmp_path / "d.parquet")
+    return tmp_path / "d.parquet"
 
 
 def bytes_as_text(tmp_path: Path) -> Path:
@@ -165,6 +171,7 @@ REFUSED = {
     "empty split": (empty_test, "text", {}, EmptySplit, "has no rows"),
     "empty file": (empty_parquet, "text", {}, EmptySplit, "has no rows"),
     "empty file of JSON": (empty_json, "text", {}, EmptySplit, "has no rows"),
+    "nothing of a program": (nothing_written, "text", {}, EmptySplit, "has no rows"),
     "only two rows": (lambda p: csv(p / "d.csv", 4), "text", {}, EmptySplit, "rows"),
     "class not in train": (unseen_class, "text", {}, EmptySplit, "no row of class z"),
     "label outside": (class_label_outside, "text", {}, LabelOutOfRange, "row 39.*7.*a, b"),
