@@ -100,6 +100,7 @@ def raw_inputs(inputs: Sequence[str | bytes | Path], modality: Modality) -> list
 def raw_input(one: object, modality: Modality) -> str | bytes:
     """A text as it is; a picture's bytes, checked. BadSample for what is neither, and for the name
     of a file, where the base reads texts."""
+    from cluster.data.budget import PICTURE_BYTES
     from cluster.data.validation import checked_image, checked_text
 
     if modality == "text":
@@ -114,7 +115,9 @@ def raw_input(one: object, modality: Modality) -> str | bytes:
     path = Path(os.path.expanduser(one))
     if not os.path.isfile(path):  # `is_file` raises for a text that is too long for a name
         raise DataNotFound(f"no picture at {path.absolute()}; the base of this home reads pictures")
-    return checked_image(path.read_bytes(), str(path))
+    with path.open("rb") as file:
+        raw = file.read(PICTURE_BYTES + 1)  # of a film, which is refused by so much
+    return checked_image(raw, str(path))
 
 
 def _is_file(text: str) -> bool:

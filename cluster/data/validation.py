@@ -65,7 +65,7 @@ def _opened(raw: bytes, where: str, spent: SpentBudget) -> Iterator[ImageFile]:
     """A picture whose header is read and bearable; what its decoder raises in the block means that
     it is not readable."""
     if len(raw) > budget.PICTURE_BYTES:
-        raise TooLarge(f"{where}: {len(raw):,} bytes; at most {budget.PICTURE_BYTES >> 20} MiB")
+        raise TooLarge(f"{where}: more than {budget.PICTURE_BYTES >> 20} MiB")
     try:
         with Image.open(_Counted(raw), formats=budget.FORMATS) as image:
             spent.add(Amount(pixels=image.width * image.height), where)

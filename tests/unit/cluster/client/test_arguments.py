@@ -20,7 +20,7 @@ from cluster.client.arguments import (
 from cluster.data.ingest import ingest
 from cluster.domain.tasks import Reading
 from cluster.storage.blobs import Blobs
-from tacl.errors import BadCheckpoint, BadConfig, BadSample, DataNotFound
+from tacl.errors import BadCheckpoint, BadConfig, BadSample, DataNotFound, TooLarge
 
 
 def test_the_name_of_a_file_is_no_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,6 +55,14 @@ def test_a_long_text_names_no_file() -> None:
         raw_input(text, "image")
     with pytest.raises(DataNotFound, match="no file on this machine"), uploadable(text, {}):
         pass
+
+
+def test_a_film_is_not_read_whole(tmp_path: Path) -> None:
+    film = tmp_path / "film.mp4"
+    with film.open("wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(TooLarge, match=r"film\.mp4: more than 32 MiB"):
+        raw_input(film, "image")
 
 
 def test_a_checkpoint_is_there_or_on_a_hub(tmp_path: Path) -> None:
