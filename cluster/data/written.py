@@ -36,7 +36,8 @@ LATIN = "cp1252"  # Latin-1 as it is written on most machines
 SAMPLE = 1000  # records that tell separator and header
 MOST_ACCENTS = 0.3  # share of the letters; more is no language that is written in Latin-1
 NAME = re.compile(r"[^\W\d]\w*([ ./-]\w+){0,3}")  # of a column, as people write them
-NUMBER = re.compile(r"\s*[+-]?(\d{1,19}(\.\d*)?|\.\d+)([eE][+-]?\d+)?\s*")
+# A code such as 007 is none: it would become 7.
+NUMBER = re.compile(r"\s*[+-]?((0|[1-9]\d{0,18})(\.\d*)?|\.\d+)([eE][+-]?\d+)?\s*")
 TRUTHS = ("true", "false")  # what pandas takes for such
 MOST_LETTERS = 1 << 24  # of a field; else the reader below stops at 131,072
 csv.field_size_limit(max(csv.field_size_limit(), MOST_LETTERS))

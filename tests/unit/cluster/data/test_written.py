@@ -166,6 +166,13 @@ def test_tabs_by_name_and_unlabelled_lines(tmp_path: Path) -> None:
     assert ingest_samples(tmp_path / "one.csv", blobs, "text").rows == 20
 
 
+def test_codes_that_begin_with_zeros_are_no_numbers(tmp_path: Path) -> None:
+    codes = ("01", "1", "007", "0")
+    rows = [f"a sentence {i},{codes[i % 4]}" for i in range(80)]
+    path = lines_in(tmp_path / "d.csv", ["text,label", *rows])
+    assert ingest(path, Blobs(tmp_path / "blobs"), "text").classes == ("0", "007", "01", "1")
+
+
 @pytest.mark.parametrize("name", ["a" * 5000 + "!", "a b" * 2000, "a." * 3000, "é" * 9000 + "\x7f"])
 def test_a_first_line_that_is_long_costs_little(tmp_path: Path, name: str) -> None:
     """400 letters took a quarter of a minute, and twice as many sixteen times that."""
