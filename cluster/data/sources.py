@@ -27,6 +27,7 @@ import datasets
 import pyarrow as pa
 from datasets import Dataset, DatasetDict, config, load_dataset, load_dataset_builder
 from datasets.packaged_modules.csv import csv as csv_files
+from datasets.packaged_modules.folder_based_builder import folder_based_builder
 from datasets.packaged_modules.json import json as json_lines
 from huggingface_hub import HfApi, constants
 from pyarrow import json as arrow_json
@@ -101,7 +102,8 @@ class _OfWholeTables(csv_files.CsvConfig):
         return usual | {"low_memory": False}  # which tells types by parts too
 
 
-json_lines.paj = SimpleNamespace(read_json=_in_one_block, ReadOptions=arrow_json.ReadOptions)
+_reader = SimpleNamespace(read_json=_in_one_block, ReadOptions=arrow_json.ReadOptions)
+json_lines.paj = folder_based_builder.paj = _reader
 json_lines.Json.BUILDER_CONFIG_CLASS = _OfWholeFiles
 csv_files.Csv.BUILDER_CONFIG_CLASS = _OfWholeTables
 

@@ -17,7 +17,7 @@ from cluster.data.ingest import ingest, ingest_samples
 from cluster.data.validation import checked_image
 from cluster.storage.blobs import Blobs
 from tacl.errors import BadColumns, BadSample, EmptySplit, LabelOutOfRange
-from tests.support.data_files import png
+from tests.support.data_files import image_folder, png
 from tests.support.opened import watched
 
 ROWS = 12
@@ -171,3 +171,10 @@ def test_a_first_row_that_is_null_crashes_nothing(tmp_path: Path) -> None:
         path.write_text(whole)
         with pytest.raises(EmptySplit, match="has no rows|too few rows"):
             ingest(path, blobs, "text")
+
+
+def test_what_describes_pictures_crashes_nothing_either(tmp_path: Path) -> None:
+    folder = image_folder(tmp_path / "pictures")
+    (folder / "metadata.jsonl").write_text('null\n{"file_name": "a/00.png"}\n')
+    with pytest.raises(EmptySplit, match="too few rows for a task: 2"):
+        ingest(folder, Blobs(tmp_path / "blobs"), "image")
