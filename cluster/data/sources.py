@@ -243,8 +243,9 @@ def _load(data: str, path: Path | None, cache: Path, how: Written | None) -> Spl
     if path.is_dir():
         _require_no_pattern(data, path)
         return _converted(data, lambda: load_dataset(str(path), **given))
-    if glob.has_magic(str(path.parent)):  # datasets would look through all that lies above
-        link = cache / "given" / path.name
+    # datasets knows formats by small letters, and would look through all that lies above a pattern
+    if path.suffix != path.suffix.lower() or glob.has_magic(str(path.parent)):
+        link = cache / "given" / path.name.lower()
         link.parent.mkdir(parents=True, exist_ok=True)
         link.symlink_to(path)
         path = link
