@@ -315,10 +315,11 @@ def _foreign(data: str) -> DataNotFound:
 
 
 def _likely(data: str) -> str:
-    """What lies beside it and has nearly its name."""
+    """What lies beside it and has nearly its name, where it is not there itself."""
     path = Path(os.path.expanduser(data))
-    beside = islice(path.parent.iterdir(), BESIDE) if os.path.isdir(path.parent) else ()
-    return meant(path.name, [one.name for one in beside])
+    if os.path.exists(path) or not os.path.isdir(path.parent):
+        return ""
+    return meant(path.name, [one.name for one in islice(path.parent.iterdir(), BESIDE)])
 
 
 def _ask_hub(name: str) -> None:

@@ -139,7 +139,7 @@ REFUSED = {
     "no such folder": (lambda p: "../nowhere", "text", {}, DataNotFound, "nowhere"),
     "no such user": (lambda p: "~nobody-here/d.csv", "text", {}, DataNotFound, "nobody-here/d.csv"),
     "unknown hub id": (lambda p: "someone/something", "text", {}, DataNotFound, "someone"),
-    "empty folder": (lambda p: p, "text", {}, DataNotFound, "read"),
+    "empty folder": (lambda p: p, "text", {}, DataNotFound, r"can be read at [^ ]+: The directory"),
     "odd format": (lambda p: folder_of(p, "a.weird", b"x"), "text", {}, DataNotFound, "Parquet"),
     "broken parquet": (
         lambda p: folder_of(p, "a.parquet", b"PAR1 and no more"),
