@@ -43,9 +43,9 @@ def fitting(found: tables.Overview, console: Console) -> RenderableType:
         more = f"{'at least ' if len(found.users) >= PAGE else ''}{left} more" if left else ""
         view = shown(some, len(found.tasks) - len(tasks), more)
         over = len(console.render_lines(view)) - console.height
-        if over <= 0 or most == 0:
+        if over <= 0 or most <= 1:  # without any it would be told that there is none
             return view
-        most = max(0, most - max(1, over // 2))
+        most = max(1, most - max(1, over // 2))
 
 
 def _first(found: tables.Overview, most: int) -> tuple[TaskStatus, ...]:

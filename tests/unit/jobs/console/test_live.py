@@ -122,6 +122,22 @@ def test_a_screen_has_lines_for_what_is_owed_before_what_is_ready(tmp_path, widt
     assert "and at least 44 more" in console.export_text()
 
 
+def test_a_screen_full_of_other_work_does_not_say_that_there_is_no_task(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.trained("digits")
+    scene.coordinator.compose(asks("one"), "alice", ["+digits"])
+    scene.coordinator.evaluate(asks("two"), "alice")
+    found = look(scene, None)
+    (evaluation,) = found.work
+    found = found.model_copy(update={"tasks": found.tasks * 3, "work": (evaluation,) * 30})
+    console = Console(width=80, height=24, record=True)
+    console.print(fitting(found, console))
+    told = console.export_text()
+    assert "no tasks yet" not in told
+    assert "\ndigits" in told
+    assert "and 2 more tasks: tacl status" in told
+
+
 def test_what_is_told_of_a_run_has_the_time_that_is_left(tmp_path) -> None:
     scene = Scene(tmp_path)
     scene.submit("faces")
