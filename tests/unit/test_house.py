@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter
 from functools import cache
 from graphlib import TopologicalSorter
+from itertools import product
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -51,3 +53,14 @@ def test_a_name_of_a_class_is_found_once() -> None:
     nodes = [node for tree in parsed(*ROOMS).values() for node in ast.walk(tree)]
     times = Counter(node.name for node in nodes if isinstance(node, ast.ClassDef))
     assert not {name for name, count in times.items() if count > 1}
+
+
+def test_what_takes_minutes_is_run_at_night_whatever_else_marks_it() -> None:
+    nightly, makefile = ((ROOT / name).read_text() for name in (".ci/nightly", "Makefile"))
+    soak = makefile[makefile.index("\nsoak:") : makefile.index("\ncheck:")]
+    chosen = [said for _, said in re.findall(r"-m (['\"])(.*?)\1", nightly + soak)]
+    assert len(chosen) == 3
+    names = ("ray", "browser", "postgres", "stress", "train")
+    for marks in product((True, False), repeat=len(names)):
+        item = {"nightly": True, **dict(zip(names, marks, strict=True))}
+        assert any(eval(one, {}, item) for one in chosen), item
