@@ -102,6 +102,7 @@ def verb(
             from tacl.errors import BadConfig, TaclError
 
             try:
+                options = {name: expanded(value) for name, value in options.items()}
                 options |= {"as_json": as_json} if "as_json" in own.parameters else {}
                 options |= {"asked": client(home)} if "asked" in own.parameters else {}
                 if told := function(**options):
@@ -140,6 +141,11 @@ def verb(
 def in_paragraphs(docstring: str) -> str:
     """Lines end where the terminal's do."""
     return "\n\n".join(" ".join(one.split()) for one in docstring.split("\n\n"))
+
+
+def expanded(value: Any) -> Any:
+    """Of --out=~/DIR a shell leaves the ~."""
+    return Path(os.path.expanduser(value)) if isinstance(value, Path) else value
 
 
 def is_named(path: object, values: Sequence[object]) -> bool:

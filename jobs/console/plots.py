@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -48,7 +47,6 @@ def heat_map(report: InterferenceReport, path: Path) -> Path:
         dtype=float,
     ).reshape(len(rows), len(kept))
     size = (2.6 + 0.62 * len(columns), 1.9 + 0.5 * len(rows))
-    path = Path(os.path.expanduser(path))  # of --picture=~/FILE.png a shell leaves the ~
     path.parent.mkdir(parents=True, exist_ok=True)
     with drawing(path, "change of the logits, relative to the task's own vector", *size) as axes:
         image = axes.imshow(values, cmap="magma_r", vmin=0, vmax=1)

@@ -84,7 +84,6 @@ def _home(keep: Path | None) -> Iterator[Path]:
         with tempfile.TemporaryDirectory(prefix="tacl-demo-", ignore_cleanup_errors=True) as folder:
             yield Path(folder)
         return
-    keep = Path(os.path.expanduser(keep))  # as the client does
     if keep.exists() and not (keep.is_dir() and not any(keep.iterdir())):
         raise HomeInUse(f"{keep} is not empty; the demo makes a home of its own in a new directory")
     yield keep

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from jobs import console
-from jobs.cli.app import Client, Told, app, verb
+from jobs.cli.app import Client, Told, app, expanded, verb
 from jobs.cli.options import Group, number, option
 from tacl.errors import BadConfig
 
@@ -33,6 +33,7 @@ Rounds = Annotated[int, number("Rounds; every variant runs once in each.")]
 def _writable(out: Path | None) -> Path | None:
     """Told before anything is measured."""
     if out is not None:
+        out = expanded(out)
         folder = out.absolute().parent
         place = out if out.exists() else folder
         if out.is_dir() or not folder.is_dir() or not os.access(place, os.W_OK):
@@ -44,8 +45,7 @@ def _writable(out: Path | None) -> Path | None:
 
 def _drawable(out: Path | None) -> Path | None:
     """The same of the plot, which is a file beside the tables."""
-    if out is not None:
-        _writable(out)
+    if (out := _writable(out)) is not None:
         if out.suffix == ".png":
             raise typer.BadParameter(f"the plot is written at {out}; name a file.md for the tables")
         _writable(out.with_suffix(".png"))

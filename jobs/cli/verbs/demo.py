@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -55,7 +54,6 @@ def pretrain(
     """
     from jobs.pretrain import PretrainConfig, pretrain
 
-    out = Path(os.path.expanduser(out))  # of --out=~/DIR a shell leaves the ~
     chosen = {} if steps is None else {"steps": steps}
     record = pretrain(PretrainConfig(seed=seed, **chosen), out)
     return record, lambda r: console.tables.pretrained(r, out)

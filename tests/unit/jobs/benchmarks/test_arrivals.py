@@ -15,7 +15,7 @@ from tests.support.fakes import Scene
 
 
 def test_what_is_accepted_after_a_vector_and_before_the_next_is_what_its_arrival_caused(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scene = Scene(tmp_path / "home", tau=lambda task, on: 1.0 if task == on else 0.5)
     with pytest.raises(BadConfig, match="no task"):
@@ -39,9 +39,13 @@ def test_what_is_accepted_after_a_vector_and_before_the_next_is_what_its_arrival
     picture(found, tmp_path / "cost.png")
     assert (tmp_path / "cost.png").stat().st_size > 1000
     assert "| 3 | signs |" in markdown(found, "cost.png")
-    told = CliRunner().invoke(app, ["bench", "arrivals", "--home", str(scene.home.path)])
+    words = ["bench", "arrivals", "--home", str(scene.home.path)]
+    told = CliRunner().invoke(app, words)
     assert "| 3 | signs |" in told.stdout
     assert "![" not in told.stdout  # of no picture
+    monkeypatch.setenv("HOME", str(tmp_path))
+    CliRunner().invoke(app, [*words, "--out=~/kept.md"])
+    assert "![Seconds of each arrival](kept.png)" in (tmp_path / "kept.md").read_text()
 
 
 def test_files_that_cannot_be_written_are_refused_before_anything_is_measured(

@@ -113,10 +113,19 @@ def ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ask:
 
     def request(name: str, *more: str) -> TableRequest:
         places = ["--data", str(tmp_path), "--out", str(tmp_path), "--local"]
-        CliRunner().invoke(app, ["reproduce", name, *more, *places])
+        CliRunner().invoke(app, ["reproduce", name, *places, *more])
         return asked[-1]
 
     return request
+
+
+def test_its_places_may_lie_in_the_own_home_which_no_shell_puts_in_after_a_sign(
+    ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sets").mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path))
+    made = ask("addition", "--suite", "text8", "--data=~/sets", "--out=~/tables")
+    assert (made.data, made.out) == (tmp_path / "sets", tmp_path / "tables")
 
 
 def test_the_command_of_a_table_can_be_given_to_a_shell(ask: Ask) -> None:
