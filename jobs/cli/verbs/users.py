@@ -62,8 +62,10 @@ def list_tokens(
     from cluster.domain.operations import UserList
 
     tokens, usage = asked.tokens(after=after), asked.usage(after=after)
-    found = UserList(tokens=tuple(tokens), usage=tuple(usage))
-    return found, lambda f: console.tables.users(f.tokens, f.usage)
+    page = {one.user for one in usage}  # whoever holds a token is told of there, and others are
+    own = tuple(one for one in tokens if one.user in page)
+    found = UserList(tokens=own, usage=tuple(usage))
+    return found, lambda f: console.tables.users(f.tokens, f.usage, after)
 
 
 @verb("serving", of=users)

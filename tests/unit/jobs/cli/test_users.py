@@ -10,13 +10,15 @@ from typer.testing import CliRunner, Result
 
 from cluster.api.access import hashed
 from cluster.client.client import Client
+from cluster.domain.base import PAGE, RequestContext
 from cluster.domain.operations import Served
 from cluster.domain.users import Holder
 from cluster.errors import exit_code
+from cluster.storage.home import Home
 from jobs.cli import app, main
 from jobs.cli.verbs import users
 from tacl.errors import BadConfig, BadName, NotAuthenticated, UnknownUser
-from tests.support.fakes import new_home
+from tests.support.fakes import asks, new_home, submission
 from tests.support.instant import InProcess, Instant
 
 
@@ -62,6 +64,28 @@ def test_issue_list_revoke(coordinator: InProcess, tmp_path: Path) -> None:
         with pytest.raises(NotAuthenticated):
             coordinator.holder(hashed(one))
     assert "no tokens" in run("users", "list").stdout
+
+
+def test_a_list_goes_on_behind_its_last_line_and_misses_nobody(
+    coordinator: InProcess, tmp_path: Path
+) -> None:
+    """Of the first fifty some hold no token: those whom tokens would tell of beyond are on the next
+    page."""
+    for number in range(10):
+        task = submission(Home(tmp_path / "home"), f"task{number}", owner=f"a{number}")
+        coordinator.submit(RequestContext(), task)
+    for number in range(PAGE):
+        coordinator.issue_token(asks(f"{number}"), f"b{number:02}", "user", hashed(f"{number}"))
+    pages, after = [], ""
+    while (page := json.loads(run("users", "list", "--after", after, "--json").stdout))["usage"]:
+        pages.append(page)
+        after = page["tokens"][-1]["user"]
+    assert [len(page["usage"]) for page in pages] == [PAGE, 10]
+    assert [one["user"] for page in pages for one in page["tokens"]] == [
+        f"b{number:02}" for number in range(PAGE)
+    ]
+    end = run("users", "list", "--after", after).stdout
+    assert end == f"no tokens after {after}\n"
 
 
 def test_what_is_refused() -> None:
