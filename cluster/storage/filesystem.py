@@ -80,7 +80,10 @@ class Storage:
 
 
 def absolute_uri(text: str) -> str:
-    """A directory as a URI; a URI as it is."""
+    """A directory as a URI; a URI as it is. BadConfig for none, which would be the folder that one
+    is in."""
+    if not text:  # as of a variable that is not set
+        raise BadConfig("no place is named: '' was given; name a directory or s3://BUCKET/PREFIX")
     return text if "://" in text else Path(os.path.expanduser(text)).resolve().as_uri()
 
 
