@@ -18,7 +18,7 @@ import typer
 from typer.models import ArgumentInfo
 
 from jobs import console
-from jobs.cli.options import Command, Declared, Group, flag, late, option
+from jobs.cli.options import Command, Declared, Group, flag, late, place
 from tacl import __version__
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def _print_version(asked: bool) -> None:
 
 Home = Annotated[
     Path | None,
-    option(
+    place(
         "DIR",
         "Home directory: settings, registry, stored files.",
         "--home",
@@ -102,7 +102,6 @@ def verb(
             from tacl.errors import BadConfig, TaclError
 
             try:
-                options = {name: expanded(value) for name, value in options.items()}
                 options |= {"as_json": as_json} if "as_json" in own.parameters else {}
                 options |= {"asked": client(home)} if "asked" in own.parameters else {}
                 if told := function(**options):
@@ -141,11 +140,6 @@ def verb(
 def in_paragraphs(docstring: str) -> str:
     """Lines end where the terminal's do."""
     return "\n\n".join(" ".join(one.split()) for one in docstring.split("\n\n"))
-
-
-def expanded(value: Any) -> Any:
-    """Of --out=~/DIR a shell leaves the ~."""
-    return Path(os.path.expanduser(value)) if isinstance(value, Path) else value
 
 
 def is_named(path: object, values: Sequence[object]) -> bool:

@@ -7,7 +7,9 @@ A command takes them as keywords, `**options`. They are read when the command is
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -114,13 +116,26 @@ def late(signed: Callable[[], Callable[..., None]]) -> type[Command]:
 Names = Callable[[typer.Context, str], list[str]]  # that a shell completes (`jobs.cli.names`)
 
 
-def argument(metavar: str, help: str, names: Names | None = None) -> Any:
-    return typer.Argument(metavar=metavar, help=help, autocompletion=names)
+def argument(metavar: str, help: str, names: Names | None = None, **settings: Any) -> Any:
+    return typer.Argument(metavar=metavar, help=help, autocompletion=names, **settings)
 
 
 def option(metavar: str, help: str, *names: str, **settings: Any) -> Any:
     """A flag with a value; its names are that of the parameter, unless others are given."""
     return typer.Option(*names, metavar=metavar, help=help, **settings)
+
+
+def place(metavar: str, help: str, *names: str, **settings: Any) -> Any:
+    """A flag with a file or folder."""
+    return option(metavar, help, *names, parser=path, **settings)
+
+
+def path(text: str) -> Path:
+    """Of --out=~/DIR a shell leaves the ~; of a variable that is not set it leaves nothing, which
+    would be the folder that one is in."""
+    if not text:
+        raise typer.BadParameter("no file or folder is named")
+    return Path(os.path.expanduser(text))
 
 
 def number(help: str, least: float = 1, most: float | None = None, **settings: Any) -> Any:

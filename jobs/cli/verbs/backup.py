@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from jobs import console
 from jobs.cli.app import Client, Told, client, verb
-from jobs.cli.options import argument, option
+from jobs.cli.options import argument, option, path
 
 if TYPE_CHECKING:
     from cluster.domain.operations import BackedUp, Restored
@@ -44,7 +44,7 @@ def _backed_up(found: BackedUp) -> str:
 @verb("cluster", home=False)
 def restore(
     source: Annotated[str, argument("SOURCE", f"Where a backup is: {PLACE}.")],
-    place: Annotated[Path, argument("HOME", "A directory that is not there.")],
+    place: Annotated[Path, argument("HOME", "A directory that is not there.", parser=path)],
     storage: Annotated[
         str | None, option("URI", "As for `up`, an empty one.", show_default="the home")
     ] = None,

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from jobs import console
-from jobs.cli.app import Client, Told, app, expanded, verb
-from jobs.cli.options import Group, number, option
+from jobs.cli.app import Client, Told, app, verb
+from jobs.cli.options import Group, number, option, place
 from tacl.errors import BadConfig
 
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ Rounds = Annotated[int, number("Rounds; every variant runs once in each.")]
 def _writable(out: Path | None) -> Path | None:
     """Told before anything is measured."""
     if out is not None:
-        out = expanded(out)
         folder = out.absolute().parent
         place = out if out.exists() else folder
         if out.is_dir() or not folder.is_dir() or not os.access(place, os.W_OK):
@@ -53,10 +52,10 @@ def _drawable(out: Path | None) -> Path | None:
 
 
 Out = Annotated[
-    Path | None, option("FILE", "Write the tables there, as Markdown.", callback=_writable)
+    Path | None, place("FILE", "Write the tables there, as Markdown.", callback=_writable)
 ]
 Drawn = Annotated[
-    Path | None, option("FILE.md", "Write the tables there, and a plot beside.", callback=_drawable)
+    Path | None, place("FILE.md", "Write the tables there, and a plot beside.", callback=_drawable)
 ]
 Vit = "open_clip:ViT-B-32"
 

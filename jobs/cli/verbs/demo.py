@@ -10,14 +10,14 @@ import typer
 
 from jobs import console
 from jobs.cli.app import Json, Told, verb
-from jobs.cli.options import flag, number, option
+from jobs.cli.options import flag, number, place
 
 
 @verb("embedded base model", home=False)
 def demo(
     keep: Annotated[
         Path | None,
-        option(
+        place(
             "DIR",
             "A new directory for the demo's home, kept afterwards.",
             "--keep",
@@ -44,7 +44,7 @@ def demo(
 
 @verb("embedded base model")
 def pretrain(
-    out: Annotated[Path, option("DIR", "Where to write encoder.safetensors and its record.")],
+    out: Annotated[Path, place("DIR", "Where to write encoder.safetensors and its record.")],
     steps: Annotated[int | None, number("Optimizer steps.", show_default="as shipped")] = None,
     seed: Annotated[int, number("Seed of weights and data.", 0)] = 0,
 ) -> Told:

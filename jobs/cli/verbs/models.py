@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 from jobs import console
 from jobs.cli import names
 from jobs.cli.app import Client, Told, detachable, telling, verb
-from jobs.cli.options import argument, composition_options, data_options, flag, number, option
+from jobs.cli.options import (
+    argument,
+    composition_options,
+    data_options,
+    flag,
+    number,
+    option,
+    place,
+)
 from tacl.errors import BadConfig, BadRecipe, UnknownTask, UnknownVector
 
 if TYPE_CHECKING:
@@ -83,9 +91,7 @@ def interference(
     ] = None,
     picture: Annotated[
         Path | None,
-        option(
-            "FILE.png", "Where to write a heat map of the former.", show_default="none is drawn"
-        ),
+        place("FILE.png", "Where to write a heat map of the former.", show_default="none is drawn"),
     ] = None,
 ) -> Told:
     """Show the interference of each vector on each task, or of one and on one.

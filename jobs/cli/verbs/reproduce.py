@@ -12,7 +12,7 @@ import typer
 
 from jobs import console
 from jobs.cli.app import Told, verb
-from jobs.cli.options import argument, flag, option
+from jobs.cli.options import argument, flag, option, place
 from tacl.errors import BadConfig, DataNotFound
 
 
@@ -20,8 +20,8 @@ from tacl.errors import BadConfig, DataNotFound
 def reproduce(
     name: Annotated[str, argument("NAME", "Name of the table: addition, continual, ...")],
     suite: Annotated[str, option("S", "Suite of tasks: text8, text14, vision8, clip8.")],
-    data: Annotated[Path, option("DIR", "Directory with one sub-directory per data set.")],
-    out: Annotated[Path, option("DIR", "Where to write the table and finished cells.")],
+    data: Annotated[Path, place("DIR", "Directory with one sub-directory per data set.")],
+    out: Annotated[Path, place("DIR", "Where to write the table and finished cells.")],
     base: Annotated[
         str | None, option("SPEC", "Base model, as for `up`.", show_default="the suite's")
     ] = None,

@@ -61,6 +61,9 @@ def test_without_a_home_every_command_says_the_same(tmp_path: Path) -> None:
             f"error: {tmp_path}/home is no home of TACL yet; make it one: "
             f"tacl up --home {tmp_path}/home --base SPEC, or name another with --home\n"
         )
+    for words in (["status", "--home", ""], ["--home", "", "status"]):  # no home is in this folder
+        refused = run("-m", "jobs.cli.main", *words)
+        assert (refused.returncode, "no file or folder" in refused.stderr) == (2, True)
     refused = run("-m", "jobs.cli.main", "status", "--home", "~nobody-there/home")
     assert (refused.returncode, refused.stderr[:6]) == (50, "error:")
     assert run("-m", "jobs.cli.main", "down", "--home", str(tmp_path / "home")).returncode == 0
