@@ -181,7 +181,7 @@ class ServingReport:
     at_once: int
     mistakable: int  # of 1,000 pairs of users
     loads: list[LoadFigures]
-    echo: LoadFigures | None = None
+    echo: LoadFigures
     soak: LoadFigures | None = None
     vectors: int = loading.VECTORS
     of_each: int = loading.OF_EACH
@@ -247,7 +247,7 @@ def written(found: ServingReport, command: str) -> str:
         "of the user's own model, recomputed from cached tangents. Without the names, "
         f"{found.mistakable} of 1,000 pairs of users could be given each other's answers "
         "unnoticed.",
-        *(_beside(found, found.echo) if found.echo else ()),
+        *_beside(found),
         *(_soak(found.soak) if found.soak else ()),
     ]
     return "\n\n".join(parts) + "\n"
@@ -260,9 +260,9 @@ def _row(one: LoadFigures) -> tuple[str, ...]:
     return f"{one.users}", f"{one.requests}", rate, *times, grown, f"{one.wrong}"
 
 
-def _beside(found: ServingReport, echo: LoadFigures) -> list[str]:
+def _beside(found: ServingReport) -> list[str]:
     """The server beside a deployment that does no work."""
-    ours = found.loads[-1]
+    ours, echo = found.loads[-1], found.echo
     row_s = 1 / found.rows_per_second["mixed"]  # of a pass, on one thread
     around = ((ours.cpu or 0) - row_s) / (echo.cpu or math.nan)
     columns = ("what", "per second", "processor ms", "p50 ms", "p99 ms")

@@ -327,23 +327,19 @@ def answers(inputs: Sequence[str], found: Answers, most: int) -> RenderableType:
 # -- users, and this machine
 
 
-def tokens(found: Sequence[TokenStatus], after: str = "") -> RenderableType:
-    made = table("user", "role", "token", "created", "ends", "used")
-    for one in found:
-        days = [when(at)[:10] if at else "never" for at in (one.created, one.expires, one.used)]
-        made.add_row(one.user, one.role, one.token, *days)
-    none = f"no tokens after {after}" if after else "no tokens; issue one: tacl users issue NAME"
-    return made if found else Text(none)
-
-
 def users(found: Sequence[TokenStatus], usage: Sequence[Usage], after: str = "") -> RenderableType:
     """`after`: the user whom they come after."""
-    made = table("user", "runs queued", "minutes in a day", "GiB stored")
+    none = f"no tokens after {after}" if after else "no tokens; issue one: tacl users issue NAME"
+    tokens = table("user", "role", "token", "created", "ends", "used")
+    for one in found:
+        days = [when(at)[:10] if at else "never" for at in (one.created, one.expires, one.used)]
+        tokens.add_row(one.user, one.role, one.token, *days)
+    shares = table("user", "runs queued", "minutes in a day", "GiB stored")
     for one in usage:
         stored = f"{one.stored / 2**30:.1f} of {one.stored_most >> 30}"
         ran = f"{one.ran} of {one.ran_most}"
-        made.add_row(one.user, f"{one.queued} of {one.queued_most}", ran, stored)
-    return Group(tokens(found, after), made) if usage else tokens(found, after)
+        shares.add_row(one.user, f"{one.queued} of {one.queued_most}", ran, stored)
+    return Group(tokens if found else Text(none), *([shares] if usage else []))
 
 
 def pretrained(record: dict[str, Any], out: Path) -> RenderableType:
