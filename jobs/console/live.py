@@ -61,4 +61,5 @@ def shown(found: tables.Overview, tasks: int = 0, users: str = "") -> Renderable
     lines = ["models", *models, *([f"and {users}"] if users else []), ""] if models else []
     if tasks:
         lines = [f"and {tables.counted(tasks, 'more task')}: tacl status", "", *lines]
-    return Group(tables.status(found), Text("\n".join(["", *lines, "Ctrl-C ends this view"])))
+    text = "\n".join(["", *lines, "Ctrl-C ends this view"])
+    return Group(tables.status(found), Text(text, no_wrap=True, overflow="ellipsis"))

@@ -122,6 +122,24 @@ def test_a_screen_has_lines_for_what_is_owed_before_what_is_ready(tmp_path, widt
     assert "and at least 44 more" in console.export_text()
 
 
+def test_a_model_is_a_line_of_the_screen_however_many_vectors_it_has(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.trained("digits")
+    scene.coordinator.compose(asks("one"), "alice", ["+digits"])
+    found = look(scene, None)
+    (alice,), (digits,) = found.users, found.tasks
+    users = (alice.model_copy(update={"terms": alice.terms * 40}),) * 30
+    tasks = tuple(digits.model_copy(update={"name": f"old{number}"}) for number in range(40))
+    console = Console(width=80, height=24, record=True)
+    found = found.model_copy(update={"tasks": tasks, "users": users})
+    console.print(fitting(found, console), end="")
+    told = console.export_text().splitlines()
+    assert len(told) <= 24
+    assert sum(line.startswith("alice: +digits@v1") for line in told) == 6
+    assert sum(line.startswith("old") for line in told) > 1
+    assert told[-3:] == ["and 24 more", "", "Ctrl-C ends this view"]
+
+
 def test_a_screen_full_of_other_work_does_not_say_that_there_is_no_task(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
     scene.trained("digits")
