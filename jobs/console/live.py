@@ -33,15 +33,18 @@ def watch(look: Callable[[], tables.Overview]) -> None:
 
 
 def fitting(found: tables.Overview, console: Console) -> RenderableType:
-    """What a screen has lines for: models take a quarter, tasks that are ready what is left."""
+    """What a screen has lines for: models take a quarter, and other work, of which what is owed
+    comes first; tasks that are ready what is left."""
     users = found.users[: console.height // 4]
+    work = sorted(found.work, key=lambda run: not run.is_owed)
+    work = work[: console.height // 8]  # each may have a reason, which is a line too
     most = min(console.height, len(found.tasks))
     while True:
         tasks = _first(found, most)
-        some = found.model_copy(update={"tasks": tasks, "users": users})
+        some = found.model_copy(update={"tasks": tasks, "work": work, "users": users})
         left = len(found.users) - len(users)
         more = f"{'at least ' if len(found.users) >= PAGE else ''}{left} more" if left else ""
-        view = shown(some, len(found.tasks) - len(tasks), more)
+        view = shown(some, len(found.tasks) - len(tasks), more, len(found.work) - len(work))
         over = len(console.render_lines(view)) - console.height
         if over <= 0 or most <= 1:  # without any it would be told that there is none
             return view
@@ -55,11 +58,13 @@ def _first(found: tables.Overview, most: int) -> tuple[TaskStatus, ...]:
     return tuple(found.tasks[number] for number in sorted(newest[:most]))
 
 
-def shown(found: tables.Overview, tasks: int = 0, users: str = "") -> RenderableType:
-    """`tasks`, `users`: how many more there are; of users one look is told the first PAGE."""
+def shown(found: tables.Overview, tasks: int = 0, users: str = "", runs: int = 0) -> RenderableType:
+    """`tasks`, `users`, `runs`: how many more there are; of users one look is told the first
+    PAGE."""
     models = [f"{one.user}: {' '.join(one.terms)}" for one in found.users]
     lines = ["models", *models, *([f"and {users}"] if users else []), ""] if models else []
-    if tasks:
-        lines = [f"and {tables.counted(tasks, 'more task')}: tacl status", "", *lines]
+    left = {"more task": tasks, "more run": runs}
+    if more := [tables.counted(count, what) for what, count in left.items() if count]:
+        lines = [f"and {', '.join(more)}: tacl status", "", *lines]
     text = "\n".join(["", *lines, "Ctrl-C ends this view"])
     return Group(tables.status(found), Text(text, no_wrap=True, overflow="ellipsis"))

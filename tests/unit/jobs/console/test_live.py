@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from cluster.domain.base import PAGE, RequestContext
-from cluster.domain.status import ClusterStatus, Phase, TaskState, TaskStatus
+from cluster.domain.status import ClusterStatus, Phase, RunState, TaskState, TaskStatus
 from cluster.domain.work import Progress
 from cluster.scheduler.state import Node
 from jobs.cli.app import telling
@@ -140,20 +140,28 @@ def test_a_model_is_a_line_of_the_screen_however_many_vectors_it_has(tmp_path: P
     assert told[-3:] == ["and 24 more", "", "Ctrl-C ends this view"]
 
 
-def test_a_screen_full_of_other_work_does_not_say_that_there_is_no_task(tmp_path: Path) -> None:
+@pytest.mark.parametrize("height", [24, 10])
+def test_other_work_leaves_lines_of_the_screen_to_tasks(tmp_path: Path, height: int) -> None:
+    """What is owed of it goes first; and where there is hardly a line, it is not said that there is
+    no task."""
     scene = Scene(tmp_path)
     scene.trained("digits")
     scene.coordinator.compose(asks("one"), "alice", ["+digits"])
     scene.coordinator.evaluate(asks("two"), "alice")
     found = look(scene, None)
     (evaluation,) = found.work
-    found = found.model_copy(update={"tasks": found.tasks * 3, "work": (evaluation,) * 30})
-    console = Console(width=80, height=24, record=True)
-    console.print(fitting(found, console))
-    told = console.export_text()
-    assert "no tasks yet" not in told
-    assert "\ndigits" in told
-    assert "and 2 more tasks: tacl status" in told
+    failed = evaluation.model_copy(update={"state": RunState.FAILED, "reason": "no room"})
+    found = found.model_copy(
+        update={"tasks": found.tasks * 3, "work": (*[failed] * 30, evaluation)}
+    )
+    console = Console(width=80, height=height, record=True)
+    console.print(fitting(found, console), end="")
+    told = console.export_text().splitlines()
+    assert sum(line.startswith("digits") for line in told) == (3 if height == 24 else 1)
+    assert any(line.startswith("evaluating") and " running" in line for line in told)
+    more = "and 28 more runs: tacl status" if height == 24 else "and 2 more tasks, 30 more runs: "
+    assert any(line.startswith(more) for line in told)
+    assert height < 24 or len(told) <= height
 
 
 def test_what_is_told_of_a_run_has_the_time_that_is_left(tmp_path) -> None:
