@@ -345,9 +345,9 @@ def _silent(why: str) -> errors.ClusterNotRunning:
 
 
 def start(home: Home, asked: Serving) -> str:
-    """Serve the API of a home's cluster; its URL. BadConfig: open to all on an interface that
-    others reach, served at another place already, which Serve would keep without a word, or at one
-    that another program has. NotPlaceable: no predictor fits."""
+    """Serve the API of a home's cluster; its URL. BadConfig: on no interface that is named, open to
+    all on one that others reach, served at another place already, which Serve would keep without a
+    word, or at one that another program has. NotPlaceable: no predictor fits."""
     require_safe(asked.host, asked.open_to_all)
     now = home.serving()
     if now is not None and (now.host, now.port) != (asked.host, asked.port):
@@ -442,6 +442,8 @@ def stop(home: Home) -> None:
 
 
 def require_safe(host: str, open_to_all: bool) -> None:
+    if not host:  # as of a variable that is not set
+        raise errors.BadConfig("no interface is named, and that would be all of them; name one")
     if open_to_all and not is_loopback(host):
         raise errors.BadConfig(
             f"without tokens everybody who reaches {host} may do everything; serve on 127.0.0.1, "

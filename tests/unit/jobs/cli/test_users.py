@@ -106,6 +106,12 @@ def test_access_is_off_only_on_loopback() -> None:
     assert refused.exit_code == exit_code(BadConfig("x"))
 
 
+def test_an_interface_without_a_name_is_not_all_of_them() -> None:
+    refused = run("serve", "--host", "")
+    assert refused.exit_code == exit_code(BadConfig("x"))
+    assert "no interface is named" in refused.stderr
+
+
 def test_that_access_is_off_is_said() -> None:
     said = users._serving(Served(url="http://127.0.0.1:8300", open_to_all=True))
     assert "ACCESS CONTROL IS OFF" in said
