@@ -38,7 +38,7 @@ def fitting(found: tables.Overview, console: Console) -> RenderableType:
     users = found.users[: console.height // 4]
     work = sorted(found.work, key=lambda run: not run.is_owed)
     work = work[: console.height // 8]  # each may have a reason, which is a line too
-    most = min(console.height, len(found.tasks))
+    most, fewer, before = min(console.height, len(found.tasks)), 0, 0
     while True:
         tasks = _first(found, most)
         some = found.model_copy(update={"tasks": tasks, "work": work, "users": users})
@@ -48,7 +48,9 @@ def fitting(found: tables.Overview, console: Console) -> RenderableType:
         over = len(console.render_lines(view)) - console.height
         if over <= 0 or most <= 1:  # without any it would be told that there is none
             return view
-        most = max(1, most - max(1, over // 2))
+        each = max(1, (before - over) / fewer) if fewer else 2  # lines of a task, in two tables
+        fewer, before = min(most - 1, max(1, int(over / each))), over
+        most -= fewer
 
 
 def _first(found: tables.Overview, most: int) -> tuple[TaskStatus, ...]:
