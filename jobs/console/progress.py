@@ -119,7 +119,14 @@ def watching(tables: Console | None = None) -> Iterator[Watch]:
         yield lines(stderr())
         return
     columns = (one for one in _columns() if not isinstance(one, TimeLeft))  # the cluster tells it
-    with Progress(*columns, console=console, transient=tables is not None, expand=True) as progress:
+    shown = Progress(
+        *columns,
+        console=console,
+        transient=tables is not None,
+        expand=True,
+        refresh_per_second=2,  # who looks once a second hears nothing new in between
+    )
+    with shown as progress:
         yield _bars(progress, keep=tables is None)
 
 
