@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import inspect
 import json
@@ -99,7 +100,7 @@ def verb(
         own = inspect.signature(function, eval_str=True)
 
         def guarded(home: Path | None = None, as_json: bool = False, **options: Any) -> None:
-            from tacl.errors import BadConfig, TaclError
+            from tacl.errors import BadConfig, StorageUnavailable, TaclError
 
             try:
                 options |= {"as_json": as_json} if "as_json" in own.parameters else {}
@@ -111,6 +112,10 @@ def verb(
             except OSError as error:
                 from cluster.client.session import default_home
 
+                if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                    said = f"there is no room for what is written ({error.strerror})"
+                    full = StorageUnavailable(f"{said}; free some, then repeat what you asked")
+                    refuse(full, as_json)
                 if not is_named(error.filename, [home or default_home(), *options.values()]):
                     raise
                 refuse(BadConfig(f"{error.filename}: {error.strerror}"), as_json)

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from cluster.errors import exit_code
 from jobs.benchmarks.arrivals import ArrivalTimes, arrivals, bench_arrivals, markdown, picture
 from jobs.cli.main import app
-from tacl.errors import BadConfig
+from tacl.errors import BadConfig, StorageUnavailable
 from tests.support.fakes import Scene
 
 
@@ -46,6 +47,20 @@ def test_what_is_accepted_after_a_vector_and_before_the_next_is_what_its_arrival
     monkeypatch.setenv("HOME", str(tmp_path))
     CliRunner().invoke(app, [*words, "--out=~/kept.md"])
     assert "![Seconds of each arrival](kept.png)" in (tmp_path / "kept.md").read_text()
+
+
+def test_a_full_disk_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By whatever command writes: its error names no file."""
+    monkeypatch.setattr("jobs.benchmarks.arrivals.picture", lambda found, path: None)
+    monkeypatch.setattr("jobs.benchmarks.arrivals.bench_arrivals", lambda home: [])
+    monkeypatch.setattr("jobs.benchmarks.arrivals.markdown", lambda *_: "some text")
+    words = ["bench", "arrivals", "--home", str(tmp_path), "--out", "/dev/full"]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == exit_code(StorageUnavailable()), done.exception
+    assert done.stderr == (
+        "error: there is no room for what is written (No space left on device); free some, then "
+        "repeat what you asked\n"
+    )
 
 
 def test_files_that_cannot_be_written_are_refused_before_anything_is_measured(
