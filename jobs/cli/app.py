@@ -10,7 +10,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -162,12 +162,17 @@ def _real(path: str | Path) -> Path:
 
 
 @contextmanager
-def detachable() -> Iterator[None]:
-    """What is waited for here is of the cluster: Ctrl-C ends the waiting alone, and says so."""
+def ending(said: str) -> Iterator[None]:
+    """What Ctrl-C says in the block."""
     try:
         yield
     except KeyboardInterrupt:
-        raise KeyboardInterrupt("detached; the work goes on in the cluster: tacl status") from None
+        raise KeyboardInterrupt(said) from None
+
+
+def detachable() -> AbstractContextManager[None]:
+    """What is waited for here is of the cluster: Ctrl-C ends the waiting alone, and says so."""
+    return ending("detached; the work goes on in the cluster: tacl status")
 
 
 def _signature(

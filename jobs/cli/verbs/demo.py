@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from jobs import console
-from jobs.cli.app import Json, Told, verb
+from jobs.cli.app import Json, Told, ending, verb
 from jobs.cli.options import flag, number, place
 
 
@@ -35,11 +32,8 @@ def demo(
     from jobs.demo.run import run
     from jobs.demo.story import QUICK
 
-    try:
+    with ending("stopped; nothing is left running"):
         run(keep, as_json, QUICK if quick else None)
-    except KeyboardInterrupt:
-        print("stopped; nothing is left running", file=sys.stderr)
-        raise typer.Exit(130) from None
 
 
 @verb("embedded base model")

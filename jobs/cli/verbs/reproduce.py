@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
@@ -11,7 +10,7 @@ from typing import Annotated, Literal
 import typer
 
 from jobs import console
-from jobs.cli.app import Told, verb
+from jobs.cli.app import Told, ending, verb
 from jobs.cli.options import argument, flag, option, place
 from tacl.errors import BadConfig, DataNotFound
 
@@ -61,14 +60,11 @@ def reproduce(
     given += ["--local"] if local else []
     command = shlex.join(["tacl", "reproduce", name, *given, "--out", str(out)])
     request = runner.TableRequest(spec, chosen, data, out, variants, numbers, command)
-    try:
-        with console.progress.saying(f"{name} of {suite}") as say:
-            if not local:
-                runner.fill(request, say)
-            done = runner.reproduce(request, say)
-    except KeyboardInterrupt:
-        print("stopped; the same command continues from here", file=sys.stderr)
-        raise typer.Exit(130) from None
+    goes_on = ending("stopped; the same command continues from here")
+    with goes_on, console.progress.saying(f"{name} of {suite}") as say:
+        if not local:
+            runner.fill(request, say)
+        done = runner.reproduce(request, say)
     found = done.table.as_dict() | {"files": [str(path) for path in done.files]}
     return found, lambda _: done.files[1].read_text()
 
