@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -21,6 +21,7 @@ from tacl.vectors.params import Params
 
 GENERIC = ""  # in the place of a task's name: samples of no task
 KEPT = 0.95  # of a model's own rows belong to it
+REMEMBERED = 1000  # thresholds, of different models
 JUDGED = 2000  # validation rows of all tasks together, from which the threshold of a model comes
 
 
@@ -33,6 +34,8 @@ class Novelty:
     sizes: Mapping[str, int]
     judged_NT: Tensor
     whose_N: Tensor
+    # Thresholds by the tasks: whoever asks a model often asks for the same one.
+    _reached: dict[frozenset[str], float] = field(default_factory=dict, init=False, repr=False)
 
     @staticmethod
     def of(heads: Mapping[str, Head], validation: Mapping[str, Tensor]) -> Novelty:
@@ -54,14 +57,23 @@ class Novelty:
     def belonging(self, plain_NE: Tensor, tasks: Collection[str]) -> Tensor:
         """P(some of the tasks | x), [N], of rows as they are at theta0."""
         shares_NC = self.head.logits(self.head.read(plain_NE)).softmax(-1)
-        owners = [task for task, size in self.sizes.items() for _ in range(size)]
-        return shares_NC[:, torch.tensor([task in tasks for task in owners])].sum(-1)
+        sizes_T = torch.tensor([*self.sizes.values()])
+        return shares_NC[:, self._own(tasks).repeat_interleave(sizes_T)].sum(-1)
 
     def threshold(self, tasks: Collection[str]) -> float:
         """What KEPT of the tasks' own validation rows reach; 0 for tasks without any."""
-        own = torch.tensor([task in tasks for task in self.sizes])
-        rows_NT = self.judged_NT[own[self.whose_N]]
-        return rows_NT[:, own].sum(-1).quantile(1 - KEPT).item() if len(rows_NT) else 0.0
+        if (asked := frozenset(tasks)) not in self._reached:
+            own_T = self._own(asked)
+            rows_NT = self.judged_NT[own_T[self.whose_N]]
+            found = rows_NT[:, own_T].sum(-1).quantile(1 - KEPT).item() if len(rows_NT) else 0.0
+            if len(self._reached) >= REMEMBERED:
+                self._reached.clear()
+            self._reached[asked] = found
+        return self._reached[asked]
+
+    def _own(self, tasks: Collection[str]) -> Tensor:
+        """Which of all tasks are among these, bool [T]."""
+        return torch.tensor([task in tasks for task in self.sizes])
 
     def area(self, own: Mapping[str, Tensor], foreign_ND: Tensor) -> float:
         """Area under the ROC curve of `belonging`: rows of a model's own tasks, features_ND at
@@ -73,9 +85,9 @@ class Novelty:
     def auroc(self, own: Mapping[str, Tensor]) -> float | None:
         """The same against the judged rows of every other task, mean over all pairs of a task and
         another. None where there is no other."""
-        member = [task in own for task in self.sizes]
-        foreign_M = self.judged_NT[:, torch.tensor(member)].sum(-1)
-        others = [foreign_M[self.whose_N == i] for i, is_own in enumerate(member) if not is_own]
+        own_T = self._own(own)
+        foreign_M = self.judged_NT[:, own_T].sum(-1)
+        others = [foreign_M[self.whose_N == i] for i in (~own_T).nonzero().flatten().tolist()]
         scores = [self.belonging(plain_NE, own) for plain_NE in own.values()]
         areas = [roc_area(own_N, other_M) for own_N in scores for other_M in others]
         return sum(areas) / len(areas) if areas else None

@@ -62,6 +62,16 @@ def test_of_strange_tasks_nothing_belongs(found: tuple[dict[str, Head], Novelty]
     assert torch.equal(found[1].belonging(features("a", 5), ["c"]), torch.zeros(5))
 
 
+def test_a_threshold_is_found_once_for_the_same_tasks_in_any_order(
+    found: tuple[dict[str, Head], Novelty], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    novelty = Novelty.from_params(found[1].to_params())
+    known = {tasks: novelty.threshold(tasks) for tasks in (("a",), ("a", "b"))}
+    monkeypatch.setattr(Tensor, "quantile", None)
+    assert novelty.threshold(["b", "a"]) == known["a", "b"]
+    assert novelty.threshold(["a"]) == known["a",]
+
+
 def test_it_is_the_same_after_a_file(found: tuple[dict[str, Head], Novelty]) -> None:
     again = Novelty.from_params(found[1].to_params())
     inputs_ND = features("a", 9)
