@@ -44,12 +44,14 @@ class Backbone:
     variant: str = ""
     digest: str = field(init=False)  # taken at once: later the encoder may be linearized in place
     inner: tuple[str, ...] = field(init=False)
+    _channels_last: bool = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.encoder.eval().requires_grad_(False)
         self.inner = inner_blocks(self.encoder)
         preprocessing = {"inputs": self.inputs.description(), "variant": self.variant}
-        if self.inner and channels_last(self.encoder):  # which a version before averaged
+        self._channels_last = channels_last(self.encoder)
+        if self.inner and self._channels_last:  # which a version before averaged
             preprocessing["inner"] = "channels last"
         theta0 = params.digest(self.encoder.state_dict())
         text = json.dumps([theta0, preprocessing], sort_keys=True)
@@ -81,7 +83,7 @@ class Backbone:
 
     def watched(self, batch: Batch) -> AbstractContextManager[Callable[[Tensor], Tensor]]:
         """For one pass over the batch, by whatever moves the encoder: see `tacl.backbone.inner`."""
-        return watched(self.encoder, self.inner, batch)
+        return watched(self.encoder, self.inner, batch, self._channels_last)
 
     @torch.no_grad()
     def plain(self, batch: Batch) -> Tensor:

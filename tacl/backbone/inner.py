@@ -48,13 +48,12 @@ def channels_last(encoder: nn.Module) -> bool:
 
 @contextmanager
 def watched(
-    encoder: nn.Module, blocks: Sequence[str], batch: Batch
+    encoder: nn.Module, blocks: Sequence[str], batch: Batch, last: bool
 ) -> Iterator[Callable[[Tensor], Tensor]]:
     """For one pass over the batch. What it gives makes f_BD of that pass plain_BE: f, and then the
-    blocks' pooled outputs side by side, each as long as f."""
+    blocks' pooled outputs side by side, each as long as f. `last`: see `channels_last`."""
     found: dict[str, Tensor] = {}
     rows = len(batch if isinstance(batch, Tensor) else next(iter(batch.values())))
-    last = channels_last(encoder)
 
     def hook(block: str) -> Callable[..., None]:
         def keep(module: nn.Module, given: Any, output: Any) -> None:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from tacl.backbone.inner import inner_blocks, watched
+from tacl.backbone.inner import channels_last, inner_blocks, watched
 from tacl.models.mixed import MixedEncoder
 from tests.support import toy
 
@@ -54,7 +54,7 @@ def test_tokens_that_are_no_padding_are_averaged(rows_first: bool) -> None:
     tokens_BL = torch.tensor([[4.0, 6.0, 90.0], [3.0, 3.0, 3.0]])
     mask_BL = torch.tensor([[1, 1, 0], [1, 1, 1]])
     batch = {"input_ids": tokens_BL, "attention_mask": mask_BL}
-    with watched(encoder, inner_blocks(encoder), batch) as plain:
+    with watched(encoder, inner_blocks(encoder), batch, last=False) as plain:
         found_BE = plain(encoder(batch))
     means_B = torch.tensor([5.0, 3.0])
     blocks = (torch.stack([means_B, 2 * means_B + added], -1) for added in (1.0, 3.0))
@@ -67,7 +67,7 @@ def test_tokens_that_are_no_padding_are_averaged(rows_first: bool) -> None:
 def test_places_of_a_picture_are_averaged() -> None:
     encoder = nn.Sequential(*(nn.Conv2d(3, 3, 1) for _ in range(3)), nn.Flatten())
     images = torch.randn(4, 3, 5, 5)
-    with watched(encoder, ["0"], images) as plain:
+    with watched(encoder, ["0"], images, last=False) as plain:
         found_BE = plain(encoder(images))
     inner_BK = found_BE[:, 75:] / found_BE[:, :75].norm(dim=-1, keepdim=True)
     torch.testing.assert_close(inner_BK, normalize(encoder[0](images).mean((2, 3)), dim=-1))
@@ -86,6 +86,15 @@ def test_a_pass_under_vectors_shows_what_theta0_gives() -> None:
     assert tangent_BD.norm() > 0.1
     assert found_BE.shape == (5, toy.FEATURES + 32)
     torch.testing.assert_close(found_BE, base.plain(batch))
+
+
+def test_a_pass_does_not_walk_the_encoder(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How its blocks lie is seen once: for a single row the walk is a part of the pass."""
+    base = toy.backbone(torch.float32)
+    batch = base.collate(toy.inputs(5, 0, torch.float32))
+    monkeypatch.setattr(nn.Module, "modules", None)
+    with base.watched(batch):
+        pass
 
 
 def test_nothing_watches_after_the_pass() -> None:
@@ -111,10 +120,10 @@ class Places(nn.Module):
 
 def test_places_are_averaged_wherever_the_channels_are() -> None:
     pixels_BCHW = torch.rand(5, 3, 2, 4)
-    for channels_last in (False, True):
-        batch = pixels_BCHW.permute(0, 2, 3, 1) if channels_last else pixels_BCHW
-        encoder = Places(channels_last)
-        with watched(encoder, inner_blocks(encoder), batch) as plain:
+    for is_last in (False, True):
+        batch = pixels_BCHW.permute(0, 2, 3, 1) if is_last else pixels_BCHW
+        encoder = Places(is_last)
+        with watched(encoder, inner_blocks(encoder), batch, channels_last(encoder)) as plain:
             found_BE = plain(encoder(batch))
         features_BC = pixels_BCHW.mean((2, 3))
         length_B1 = features_BC.norm(dim=-1, keepdim=True)
@@ -150,7 +159,7 @@ class Gives(nn.Module):
 def test_what_a_block_gave_is_what_is_read(kind: str) -> None:
     pixels_BCHW = torch.rand(5, 3, 2, 4)
     encoder = Rewritten(kind)
-    with watched(encoder, ("stages.0",), pixels_BCHW) as plain:
+    with watched(encoder, ("stages.0",), pixels_BCHW, last=False) as plain:
         found_BE = plain(encoder(pixels_BCHW))
     first_BC = normalize((pixels_BCHW - 0.1).mean((2, 3)), dim=-1)
     torch.testing.assert_close(normalize(found_BE[:, 3:], dim=-1), first_BC)
