@@ -8,6 +8,7 @@ a resumed run goes on with the same numbers.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -224,12 +225,13 @@ def losses(
     weight_P = torch.tensor([weight for _, _, weight in my_others]).to(engine.device)
     sizes_P = relative_tau_jp(other_tangent_PD, config.norm, feature_norm_P.to(engine.device))
     penalty = (weight_P * sizes_P).sum()
-    for store in stores:
+    turns = Counter(store.name for store in stores)  # a mixed step may name one many times
+    for store in {store.name: store for store in stores}.values():
         if not store.items and store.statistics is not None:
             stated = store.statistics.penalty(engine.module.tau_by_block())
             # Its root at tau = 0 has no gradient.
             stated = stated if config.norm == "l2_squared" else stated.clamp_min(1e-24).sqrt()
-            penalty = penalty + stated / (len(stores) * share.step)
+            penalty = penalty + turns[store.name] * stated / (len(stores) * share.step)
     return task, penalty
 
 

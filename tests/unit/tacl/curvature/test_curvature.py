@@ -377,15 +377,23 @@ def test_a_task_may_share_statistics_where_others_share_samples(norm: Norm) -> N
     assert records[1].penalty
 
 
-def test_rows_dealt_to_a_task_that_shares_statistics_are_met_by_those() -> None:
-    """Of four rows two are of samples, those at the places 20 and 22 of the deal."""
+def test_rows_dealt_to_a_task_that_shares_statistics_are_met_by_those(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of four rows two are of samples, those at the places 20 and 22 of the deal; the statistics
+    are read once for the other two."""
     scene, config = toy.scene(), replace(CONFIG, penalty="mixed")
     samples, stated = scene.stores[0], with_statistics(scene)[1]
     tau, engine = toy.random_tau(scene.backbone.encoder), scene.engine(config)
     engine.module.load_tau(tau)
     dealt = other_tasks("mixed", 5, [samples, stated], config.penalty_batch)
     places = (scene.backbone, scene.head, scene.data, dealt, config, 5, slice(0, None, 1))
+    reads, penalised = [], Statistics.penalty
+    monkeypatch.setattr(
+        Statistics, "penalty", lambda self, tau: reads.append(self) or penalised(self, tau)
+    )
     _, penalty = losses(engine, *places)
+    assert reads == [stated.statistics]
     rows = [batch_rows(len(samples.items), 1, config.seed, place)[0] for place in (20, 22)]
     jacobian_NDP = toy.jacobian(scene.backbone.encoder, [samples.items[row] for row in rows])
     sizes = (jacobian_NDP @ toy.flat(tau)).square().sum(-1) / samples.feature_norm**2
