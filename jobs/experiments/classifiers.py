@@ -21,7 +21,7 @@ from jobs.experiments.methods import Merging, nothing
 from jobs.experiments.models import Accuracies, Model, zero_shot
 from tacl.evaluation import metrics
 from tacl.heads.calibration import tasks_alike
-from tacl.heads.probe import NEIGHBOURS, WEIGHTS, Neighbours, chosen_probe
+from tacl.heads.probe import NEIGHBOURS, WEIGHTS, Neighbours, chosen_probe, of_length_one
 from tacl.heads.solve import LinearHead, Moments, Rows, expanded, lda, ridge
 
 PARTS = ("train", "validation", "test")
@@ -84,7 +84,7 @@ Fit = Callable[[ClassifierRows, Sequence[float]], tuple[Logits, float]]
 
 def logistic(given: ClassifierRows, weights: Sequence[float]) -> tuple[Logits, float]:
     """One softmax over all columns; its weight by the validation rows' cross-entropy."""
-    train, validation = given.pooled(given.train), given.pooled(given.validation)
+    train, validation = of_length_one(given.pooled(given.train)), given.pooled(given.validation)
     mass_N = tasks_alike(len(labels_N) for _, labels_N in given.validation.values())
     head, weight = chosen_probe(train, validation, given.names, weights=weights, mass_N=mass_N)
     return head.logits, weight

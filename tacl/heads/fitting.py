@@ -22,7 +22,7 @@ from tacl.backbone.inner import BLOCKS
 from tacl.heads.calibration import tasks_alike
 from tacl.heads.head import Head, beside, starts, union
 from tacl.heads.novelty import GENERIC, Novelty
-from tacl.heads.probe import chosen_probe
+from tacl.heads.probe import chosen_probe, of_length_one
 
 DRAWS = 8  # sums of vectors under which the rows of a task are seen
 
@@ -69,9 +69,8 @@ def fitted_heads(
         return torch.cat([rows[task].features_ND for task in trained]), torch.cat(labels)
 
     mass_N = tasks_alike(len(validation[task].labels_N) for task in trained)
-    found, _ = chosen_probe(
-        pooled(train), pooled(validation), prior.classes, prior=prior, mass_N=mass_N
-    )
+    unit = of_length_one(pooled(train))
+    found, _ = chosen_probe(unit, pooled(validation), prior.classes, prior=prior, mass_N=mass_N)
     weights = found.weight_CD.split([len(head.classes) for head in trained.values()])
     return {
         task: Head(own_CD, found.scale, head.classes)

@@ -15,6 +15,7 @@ from tacl.heads.head import Head
 
 WEIGHTS = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)  # of |W|^2, on unit features
 STEPS = 200
+SCALE = 16.0  # of a head that is found; it takes no part in the minimum
 NEIGHBOURS = (1, 5, 10, 20, 50)
 
 
@@ -30,22 +31,30 @@ class LBFGS(torch.optim.LBFGS):
     zero_grad = _unwrapped("zero_grad")
 
 
+Rows = tuple[Tensor, Tensor]  # features_ND, labels_N
+
+
+def of_length_one(rows: Rows) -> Rows:
+    """What a probe learns from, float32."""
+    features_ND, labels_N = rows
+    return normalize(features_ND.float(), dim=-1), labels_N
+
+
 def probe_head(
-    features_ND: Tensor,
+    unit_ND: Tensor,
     labels_N: Tensor,
     classes: Sequence[str],
     weight: float,
-    scale: float = 16.0,
     start: Head | None = None,
     prior: Head | None = None,
 ) -> Head:
-    """The minimum of mean cross-entropy + weight / 2 |s W - s0 W0|^2 over the logits s W z / |z|.
+    """The minimum of mean cross-entropy + weight / 2 |s W - s0 W0|^2 over the logits s W z / |z|,
+    from rows `of_length_one`.
 
     `prior` is the head s0 W0 towards which weights are drawn; without it, towards 0. Convex, so any
-    start gives the same head; a near one is sooner there. `scale` is that of the head's kind, and
-    takes no part in the minimum. The rows of W are not unit: lengths are learned.
+    start gives the same head; a near one is sooner there. The rows of W are not unit: lengths are
+    learned.
     """
-    unit_ND = normalize(features_ND.float(), dim=-1)
     centre_CD = torch.zeros(len(classes), unit_ND.shape[1])
     if prior is not None:
         centre_CD = (prior.scale * prior.weight_CD).float().cpu()
@@ -63,12 +72,12 @@ def probe_head(
         return total
 
     optimizer.step(loss)
-    return Head(weight_CD.detach() / scale, scale, tuple(classes))
+    return Head(weight_CD.detach() / SCALE, SCALE, tuple(classes))
 
 
 def chosen_probe(
-    train: tuple[Tensor, Tensor],
-    validation: tuple[Tensor, Tensor],
+    train: Rows,
+    validation: Rows,
     classes: Sequence[str],
     weights: Sequence[float] = WEIGHTS,
     prior: Head | None = None,
@@ -77,6 +86,7 @@ def chosen_probe(
     """The head at the temperature that fits the validation rows, and its weight: the one of
     `weights`, given in falling order, by which these rows are then least surprising.
 
+    `train` are rows `of_length_one`, made by the caller: of many rows there is then no other copy.
     Stops at the first weight that is worse than the one before. One more row of any class is among
     the validation rows (after Platt, 1999), so that few rows that are all right make nobody sure.
     `mass_N`: how much each of them counts; default, all the same.

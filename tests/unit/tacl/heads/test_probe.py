@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from torch.nn.functional import cross_entropy, normalize
 from tacl.evaluation.metrics import accuracy
 from tacl.heads.calibration import calibrated
 from tacl.heads.head import Head
-from tacl.heads.probe import Neighbours, chosen_probe, probe_head
+from tacl.heads.probe import SCALE, Neighbours, chosen_probe, of_length_one, probe_head
 
 D, CLASSES = 6, ("x", "y", "z")
 
@@ -27,7 +28,7 @@ def rows(seed: int, count: int = 30, spread: float = 1.2) -> tuple[Tensor, Tenso
 @pytest.mark.parametrize("weight", [1e-1, 1e-3])
 def test_the_loss_has_no_slope_left(weight: float) -> None:
     features, labels = rows(0)
-    head = probe_head(features, labels, CLASSES, weight)
+    head = probe_head(*of_length_one((features, labels)), CLASSES, weight)
     w = (head.scale * head.weight_CD).requires_grad_()
     fit = cross_entropy(normalize(features, dim=-1) @ w.T, labels)
     (slope,) = torch.autograd.grad(fit + weight / 2 * w.square().sum(), w)
@@ -35,17 +36,17 @@ def test_the_loss_has_no_slope_left(weight: float) -> None:
     torch.testing.assert_close(head.logits(features), normalize(features, dim=-1) @ w.detach().T)
 
 
-def test_neither_the_start_nor_the_scale_decides() -> None:
-    features, labels = rows(0)
-    once = probe_head(features, labels, CLASSES, 1e-2)
-    start = probe_head(features, labels, CLASSES, 1e-4, scale=100.0)
-    again = probe_head(features, labels, CLASSES, 1e-2, scale=100.0, start=start)
-    torch.testing.assert_close(once.logits(features), again.logits(features), rtol=1e-2, atol=1e-2)
-    assert (once.scale, again.scale) == (16.0, 100.0)
+def test_the_start_does_not_decide() -> None:
+    unit, labels = of_length_one(rows(0))
+    once = probe_head(unit, labels, CLASSES, 1e-2)
+    start = replace(probe_head(unit, labels, CLASSES, 1e-4), scale=100.0)
+    again = probe_head(unit, labels, CLASSES, 1e-2, start=start)
+    torch.testing.assert_close(once.logits(unit), again.logits(unit), rtol=1e-2, atol=1e-2)
+    assert once.scale == again.scale == SCALE
 
 
 def test_a_large_weight_keeps_the_prior() -> None:
-    features, labels = rows(0)
+    features, labels = of_length_one(rows(0))
     prior = Head(normalize(torch.randn(len(CLASSES), features.shape[1]), dim=-1), 4.0, CLASSES)
     kept = probe_head(features, labels, CLASSES, 1e4, prior=prior)
     torch.testing.assert_close(kept.logits(features), prior.logits(features), rtol=0, atol=1e-2)
@@ -54,12 +55,12 @@ def test_a_large_weight_keeps_the_prior() -> None:
 
 
 def test_a_large_weight_knows_nothing() -> None:
-    features, labels = rows(0)
+    features, labels = of_length_one(rows(0))
     assert probe_head(features, labels, CLASSES, 1e4).logits(features).abs().max() < 1e-3
 
 
 def test_validation_rows_choose_the_weight() -> None:
-    train, validation = rows(0, count=8, spread=2.5), rows(1, count=100, spread=2.5)
+    train, validation = of_length_one(rows(0, 8, 2.5)), rows(1, 100, 2.5)
     weights = (1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
     head, weight = chosen_probe(train, validation, CLASSES, weights=weights)
 
