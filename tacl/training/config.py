@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from tacl.errors import BadConfig
 
@@ -65,6 +65,10 @@ class TrainConfig:
                 raise BadConfig(
                     f"{name} is {getattr(self, name)}; it must be finite, and not negative"
                 )
+        for name, kinds in (("penalty", Penalty), ("norm", Norm), ("precision", Precision)):
+            if (value := getattr(self, name)) not in get_args(kinds):
+                known = ", ".join(get_args(kinds))
+                raise BadConfig(f"{name} is {value!r}; it must be one of {known}")
         if self.accumulation > self.batch:
             raise BadConfig(f"{self.accumulation} micro-batches of a batch of {self.batch} rows")
 

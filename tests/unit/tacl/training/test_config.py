@@ -44,6 +44,12 @@ def test_what_must_not_be_negative(name: str, value: float) -> None:
     replace(CONFIG, **{name: 0.0})
 
 
+@pytest.mark.parametrize("name", ["penalty", "norm", "precision"])
+def test_what_is_of_no_known_kind(name: str) -> None:
+    with pytest.raises(BadConfig, match=f"{name} is 'Mixed'; it must be one of "):
+        replace(CONFIG, **{name: "Mixed"})
+
+
 def test_more_micro_batches_than_rows_are_refused() -> None:
     with pytest.raises(BadConfig, match="9 micro-batches of a batch of 8 rows"):
         replace(CONFIG, batch=8, accumulation=9)
