@@ -11,7 +11,7 @@ import io
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -23,6 +23,7 @@ from tacl.backbone.spec import BaseSpec
 from tacl.errors import BadSample, ModalityMismatch
 
 Item = Tensor
+T = TypeVar("T")
 
 MAX_ASPECT = 50  # a longer strip would be enlarged to more memory than any picture is worth
 INTERPOLATIONS = {
@@ -64,7 +65,7 @@ class Images:
         """uint8 [3, S, S]; BadSample when the bytes are no whole image."""
         if isinstance(raw, str):
             raise ModalityMismatch(f"the base reads images and was given the text {raw[:40]!r}")
-        image = self._crop(_decode(raw))
+        image = self._crop(_decode(_required(raw, "the bytes of a picture")))
         return (
             torch.frombuffer(bytearray(image.tobytes()), dtype=torch.uint8)
             .view(self.size, self.size, 3)
@@ -121,7 +122,7 @@ class Texts:
 
     def prepare(self, raw: bytes | str) -> Item:
         """int64 [L], 1 <= L <= size; BadSample when there is no text in it."""
-        text = raw if isinstance(raw, str) else _utf8(raw)
+        text = _text(raw)
         ids = self._ids(text)
         if not ids:
             raise BadSample(f"the text {text[:40]!r} has no tokens")
@@ -129,7 +130,7 @@ class Texts:
 
     def is_cut(self, raw: bytes | str) -> bool:
         """Whether it has more tokens than are read."""
-        text = raw if isinstance(raw, str) else _utf8(raw)
+        text = _text(raw)
         fits = len(text.encode()) <= self.size - 2  # a token is a byte at least, but at the ends
         return not fits and len(self.tokenizer(text)["input_ids"]) > self.size
 
@@ -157,8 +158,18 @@ class Texts:
         }
 
 
-def _utf8(raw: bytes) -> str:
+def _text(raw: bytes | str) -> str:
+    raw = _required(raw, "a text")
+    raw = raw.encode(errors="surrogatepass") if isinstance(raw, str) else bytes(raw)
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
         raise BadSample(f"the base reads texts; {len(raw)} bytes are not UTF-8: {error}") from error
+
+
+def _required(raw: T, what: str) -> T:
+    """Programs give what their frames hold, such as a NaN. BadSample."""
+    if not isinstance(raw, str | bytes | bytearray | memoryview):
+        kind = type(raw).__name__
+        raise BadSample(f"found {kind} {str(raw)[:40]!r}, where {what} should be")
+    return raw

@@ -114,6 +114,10 @@ def test_texts_as_bytes_and_what_is_no_text(bert: Path, gpt2: Path) -> None:
     assert torch.equal(backbone.prepare(b"the cat"), backbone.prepare("the cat"))
     with pytest.raises(BadSample, match="UTF-8"):
         backbone.prepare(bases.png())
+    with pytest.raises(BadSample, match="UTF-8"):
+        backbone.prepare("of a shell in another encoding: \udcff")
+    with pytest.raises(BadSample, match="found float 'nan', where a text should be"):
+        backbone.prepare(float("nan"))  # pyright: ignore[reportArgumentType]
     with pytest.raises(BadSample, match="no tokens"):
         load_backbone(f"hf:{gpt2}").prepare("")
 

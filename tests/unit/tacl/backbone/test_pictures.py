@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 import numpy as np
 import pytest
@@ -125,3 +126,9 @@ def test_broken_pictures_are_refused(kind: str) -> None:
 def test_a_text_is_no_picture() -> None:
     with pytest.raises(ModalityMismatch, match="hello"):
         Images(8, (0.0,) * 3, (1.0,) * 3).prepare("hello")
+
+
+def test_a_picture_that_is_open_already_is_refused_by_what_it_is() -> None:
+    given: Any = Image.new("RGB", (8, 8))
+    with pytest.raises(BadSample, match="found Image .* the bytes of a picture should be"):
+        Images(8, (0.0,) * 3, (1.0,) * 3).prepare(given)
