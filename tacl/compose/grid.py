@@ -6,6 +6,7 @@ alpha * sum_t c_t tau_t: signs and relative sizes of the recipe stay as they are
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from functools import cache
 
 from torch import Tensor
 
@@ -52,6 +53,6 @@ def best_coefficient(
 
         return score
 
-    added = mean_of([task for task in cached if task not in subtracted])
+    added = cache(mean_of([task for task in cached if task not in subtracted]))
     most = best(added)
     return lowest(mean_of(subtracted), added, KEPT * added(most)) if subtracted else most

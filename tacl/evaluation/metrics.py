@@ -131,11 +131,11 @@ def disentanglement_error(
     one, two = vectors
     error_GG = torch.zeros(len(grid), len(grid), dtype=torch.float64)
     for rows, head, own in zip(cached, heads, (0, 1), strict=True):
+        alone = [_answers(rows, head, {vectors[own]: alpha}) for alpha in grid]
         for i, alpha in enumerate(grid):
             for j, beta in enumerate(grid):
-                alone = {vectors[own]: (alpha, beta)[own]}
-                both = {one: alpha, two: beta}
-                error_GG[i, j] += _disagreement(rows, head, alone, both)
+                both_N = _answers(rows, head, {one: alpha, two: beta})
+                error_GG[i, j] += (alone[(i, j)[own]] != both_N).double().mean()
     return error_GG
 
 
@@ -154,11 +154,8 @@ def _ranks(values_N: Tensor) -> Tensor:
     return smaller_N + equal_N.double() / 2
 
 
-def _disagreement(
-    rows: Cached, head: Head, left: Mapping[str, float], right: Mapping[str, float]
-) -> float:
-    predictions = [head.logits(rows.linearized(c)).argmax(-1) for c in (left, right)]
-    return (predictions[0] != predictions[1]).double().mean().item()
+def _answers(rows: Cached, head: Head, recipe: Mapping[str, float]) -> Tensor:
+    return head.logits(rows.linearized(recipe)).argmax(-1)
 
 
 def _mean(values: Sequence[float]) -> float:

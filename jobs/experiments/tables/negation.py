@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal
 
 from jobs.experiments import plots, saw
@@ -103,7 +104,7 @@ def _coefficient(bench: Bench, vector: TrainedVector, control: str) -> float:
     def on(task: str) -> Callable[[float], float]:
         return lambda c: _accuracy(bench, vector, task, "validation", -c)
 
-    kept = on(control)
+    kept = cache(on(control))
     return grid.lowest(on(vector.task), kept, grid.KEPT * kept(0.0))
 
 

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from tacl.compose import grid as of_grid
 from tacl.compose.grid import COEFFICIENTS, best_coefficient
 from tacl.evaluation.metrics import (
     absolute,
@@ -131,7 +132,9 @@ def test_best_coefficient_over_the_grid_against_a_loop() -> None:
 
 
 @pytest.mark.parametrize("away", [3.0, 0.2])
-def test_best_coefficient_to_unlearn_a_task_against_a_loop(away: float) -> None:
+def test_best_coefficient_to_unlearn_a_task_against_a_loop(
+    away: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """`y` is right at 0 and is left further behind the longer the way; `x` is right at 0.5, and its
     features move by as much as is said."""
     heads = {"x": head(1, 3), "y": head(2, 4)}
@@ -159,7 +162,10 @@ def test_best_coefficient_to_unlearn_a_task_against_a_loop(away: float) -> None:
     for i, (x, y) in enumerate(shares):
         if x >= 0.95 * most and y < least:
             best, least = i, y
+    looked, accurate = [], of_grid.accuracy
+    monkeypatch.setattr(of_grid, "accuracy", lambda *rows: looked.append(rows) or accurate(*rows))
     found = best_coefficient(cached, labels, heads, {"v": 1.0}, ["y"])
+    assert len(looked) <= 2 * len(COEFFICIENTS)  # once a task and coefficient
     assert found == COEFFICIENTS[best]
     assert found > 0  # unlike what is best for both
     assert found < 1 or away < 1  # only as far as `x` bears it
