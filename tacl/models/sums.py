@@ -28,9 +28,9 @@ class Sums:
         totals: dict[frozenset[str], Params] = {names: {} for names in drawn}
         for task in sorted(tasks):
             tau = tau_of(task)
-            for names in totals:
-                if task in names:
-                    totals[names] = _plus(totals[names], tau)
+            for total in (totals[names] for names in totals if task in names):
+                for block, value in tau.items():
+                    total[block] = total[block].add_(value) if block in total else value.clone()
         self._sums = [(names, totals[names]) for names in drawn]
 
     def features(self, task: str, items: Sequence[Item], first: int = 0) -> Tensor:
