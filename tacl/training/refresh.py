@@ -117,8 +117,7 @@ def refresh(
     accepted, reason = judge(before, after, config)
     # Blocks that the vector does not have, as of an adapter, have learnt too, and were judged.
     whole = {name: torch.zeros_like(block) for name, block in learnt.items()} | tau
-    delta = params.add(learnt, params.scale(-1.0, whole))
-    refreshed = params.add(whole, params.scale(length, delta))
+    refreshed = {n: value + length * (learnt[n] - value) for n, value in whole.items()}
     return Refresh(refreshed, accepted, reason, before, after, descent.curve)
 
 
