@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -145,10 +146,12 @@ def _backbone(spec: BaseSpec, model: Any, tokenizer: Any) -> Backbone:
     scale = model.logit_scale.exp().item()
     trainable = present_blocks(spec, model.visual, TRAINABLE)
 
-    def tower(texts: Sequence[str]) -> Tensor:
-        device = model.logit_scale.device
-        return model.encode_text(tokenizer(list(texts)).to(device))
-
+    tower = partial(_encoded, model, tokenizer)
     activations = {type(m).__name__ for m in model.visual.modules()}  # the same theta0 fits both
     variant = f"quick_gelu={'QuickGELU' in activations}"
     return Backbone(spec, model.visual, inputs, trainable, scale, TEMPLATES, tower, variant)
+
+
+def _encoded(model: Any, tokenizer: Any, texts: Sequence[str]) -> Tensor:
+    device = model.logit_scale.device
+    return model.encode_text(tokenizer(list(texts)).to(device))

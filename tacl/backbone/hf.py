@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -68,12 +69,14 @@ def load(spec: BaseSpec) -> Backbone:
     _require_positions(spec, model, inputs.size)
     trainable = present_blocks(spec, encoder, TRAINABLE)
 
-    def tower(texts: Sequence[str]) -> Tensor:
-        device = next(encoder.parameters()).device
-        return encoder(inputs.collate([inputs.prepare(text) for text in texts], device))
-
+    tower = partial(_encoded, encoder, inputs)
     variant = f"pooling={pooling}"
     return Backbone(spec, encoder, inputs, trainable, LOGIT_SCALE, TEMPLATES, tower, variant)
+
+
+def _encoded(encoder: nn.Module, inputs: Texts, texts: Sequence[str]) -> Tensor:
+    device = next(encoder.parameters()).device
+    return encoder(inputs.collate([inputs.prepare(text) for text in texts], device))
 
 
 def whole_model(spec: BaseSpec) -> tuple[Any, Any, str]:

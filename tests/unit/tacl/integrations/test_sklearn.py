@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -116,6 +118,16 @@ def test_pictures_may_be_a_column_of_a_frame() -> None:
     assert (fitted.predict_proba(frame) == fitted.predict_proba(raws)).all()
     with pytest.raises(ValueError, match="1d array"):
         fitted.predict(frame.assign(more=raws))
+
+
+def test_one_of_a_loaded_base_can_be_kept_in_a_file() -> None:
+    """As joblib does; and the text tower of a copy is its own."""
+    images, labels = embedded.generate("digits", 20, seed=0)
+    raws = [png(image) for image in images]
+    fitted = TaclClassifier(tacl.load("embedded"), steps=2).fit(raws, labels)
+    again = pickle.loads(pickle.dumps(fitted))
+    assert (again.predict_proba(raws) == fitted.predict_proba(raws)).all()
+    assert torch.equal(again.base.encode_texts(["a cat"]), fitted.base.encode_texts(["a cat"]))
 
 
 def test_a_module_may_read_integers() -> None:
