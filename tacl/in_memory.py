@@ -35,7 +35,7 @@ Rows = Mapping[str, Inputs] | tuple[Inputs, Tensor]
 def features(base: Backbone, inputs: Inputs) -> Tensor:
     """f(x; theta0) of every row, before normalisation: [N, D], float32, on the CPU.
 
-    Raises EmptySplit for no rows.
+    Raises EmptySplit for no rows, BadBase for a wrapped module that gives something else.
     """
     return materialized_features(base, {}, _items(inputs))
 

@@ -7,6 +7,7 @@ in place of f(x; theta0) + J(x) tau: it is worth what its measured accuracy says
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +15,7 @@ from torch.func import functional_call
 
 from tacl.backbone import Backbone, Item
 from tacl.data.batches import in_order
+from tacl.errors import BadBase
 from tacl.vectors.params import Params
 
 
@@ -35,11 +37,15 @@ def materialized_features(
     backbone: Backbone, theta: Params, items: Sequence[Item], batch: int = 64
 ) -> Tensor:
     """f(x; theta), [N, D] float32 on the CPU, in the items' order. Of buffers copies are used, so
-    that an encoder which writes them does not change theta0."""
+    that an encoder which writes them does not change theta0. BadBase: it gives something else."""
     buffers = {n: theta.get(n, b).clone() for n, b in backbone.encoder.named_buffers()}
     theta = {**theta, **buffers}
 
     def encoded(some: list[Item]) -> tuple[Tensor]:
-        return (functional_call(backbone.encoder, theta, (backbone.collate(some),)),)
+        found: Any = functional_call(backbone.encoder, theta, (backbone.collate(some),))
+        if not isinstance(found, Tensor) or found.ndim != 2:
+            given = list(found.shape) if isinstance(found, Tensor) else type(found).__name__
+            raise BadBase(f"base {backbone.spec} gives {given}; features are one tensor, [B, D]")
+        return (found,)
 
     return in_order(items, batch, encoded)[0]

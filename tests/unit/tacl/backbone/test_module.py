@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, jvp
 
 import tacl
-from tacl.errors import ModalityMismatch
+from tacl.errors import BadBase, ModalityMismatch
 from tests.support import toy
 
 
@@ -63,3 +63,23 @@ def test_some_blocks_alone() -> None:
 def test_it_reads_tensors_alone() -> None:
     with pytest.raises(ModalityMismatch, match="was given str"):
         tacl.wrap(module()).prepare("a text")
+
+
+class Gives(nn.Module):
+    """As modules of libraries do: an object, tokens of each row, or a number."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.layer, self.kind = nn.Linear(toy.INPUTS, 4), kind
+
+    def forward(self, batch: Tensor) -> object:
+        found = self.layer(batch)
+        return {"tuple": (found, None), "tokens": found[:, None], "number": found[:, 0]}[self.kind]
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"), [("tuple", "tuple"), ("tokens", r"\[6, 1, 4\]"), ("number", r"\[6\]")]
+)
+def test_a_module_that_gives_no_features_is_refused_by_what_it_gives(kind: str, told: str) -> None:
+    with pytest.raises(BadBase, match=f"module:Gives gives {told}; features are one tensor"):
+        tacl.features(tacl.wrap(Gives(kind)), rows())
