@@ -75,7 +75,8 @@ def unlearning(
 
 def accuracies(module: ScaledEncoder, backbone: Collates, rows: Rows) -> dict[str, float]:
     """By task, of the composed model."""
+    found = module.features(backbone, (data.items for _, data in rows.values()))
     return {
-        task: accuracy(head.logits(module.features(backbone, data.items)), data.labels)
-        for task, (head, data) in rows.items()
+        task: accuracy(head.logits(features_ND), data.labels)
+        for (task, (head, data)), features_ND in zip(rows.items(), found, strict=True)
     }

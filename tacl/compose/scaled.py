@@ -15,7 +15,7 @@ coefficient of its own.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -164,9 +164,13 @@ class ScaledEncoder(FrozenEncoder):
         return self.at(self._blocks(), batch)
 
     @torch.no_grad()
-    def features(self, backbone: Collates, items: Sequence[Item], batch: int = 64) -> Tensor:
-        """Of the composed model, [N, D] on the CPU, in the items' order; composed once for all."""
-        return self._passes(self._blocks(), backbone, items, batch)
+    def features(
+        self, backbone: Collates, parts: Iterable[Sequence[Item]], batch: int = 64
+    ) -> list[Tensor]:
+        """Of the composed model, [N, D] of each part on the CPU, in the items' order; composed once
+        for all."""
+        blocks = self._blocks()
+        return [self._passes(blocks, backbone, items, batch) for items in parts]
 
     @torch.no_grad()
     def zero_shot(self, backbone: Collates, items: Sequence[Item], batch: int = 64) -> Tensor:

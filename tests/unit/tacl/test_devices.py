@@ -276,7 +276,7 @@ def test_learning_coefficients_waits_twice_a_step(scene: tuple[Backbone, list[It
         assert sum(seen.reads.values()) == 2 * config.steps, seen.reads
         loss_gradient(module, base, HEAD, data)
         module.keep(torch.ones(3, len(module.blocks)))
-        found = module.features(base, items)
+        (found,) = module.features(base, [items])
         adamerging(base, vectors(base), [1.0] * 3, [items] * 3, [HEAD] * 3, steps=2)
     assert learned.coefficients.device.type == found.device.type == "cpu"
     assert found.dtype == torch.float32

@@ -290,7 +290,7 @@ def test_features_are_those_of_the_forward_pass(world: World) -> None:
     module = world.module(start=[1.0, -0.5, 0.0, 2.0])
     with torch.no_grad():
         features, tangent = module(torch.stack(world.items[:7]))
-    found = module.features(world.base, world.items[:7], batch=3)
+    (found,) = module.features(world.base, [world.items[:7]], batch=3)
     torch.testing.assert_close(found, features + tangent)
 
 
