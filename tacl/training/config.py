@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 from dataclasses import asdict, dataclass, replace
+from numbers import Integral
 from typing import Any, Literal, get_args
 
 from tacl.errors import BadConfig
@@ -65,6 +66,9 @@ class TrainConfig:
                 raise BadConfig(
                     f"{name} is {getattr(self, name)}; it must be finite, and not negative"
                 )
+        for name in ("batch", "steps", "penalty_batch", "accumulation"):
+            if not isinstance(value := getattr(self, name), Integral):
+                raise BadConfig(f"{name} is {value!r}; it must be a whole number")
         for name, kinds in (("penalty", Penalty), ("norm", Norm), ("precision", Precision)):
             if (value := getattr(self, name)) not in get_args(kinds):
                 known = ", ".join(get_args(kinds))

@@ -7,6 +7,7 @@ import math
 from dataclasses import fields, replace
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -42,6 +43,13 @@ def test_what_must_not_be_negative(name: str, value: float) -> None:
     with pytest.raises(BadConfig, match=f"{name} is {value}; it must be finite, and not negative"):
         replace(CONFIG, **{name: value})
     replace(CONFIG, **{name: 0.0})
+
+
+@pytest.mark.parametrize("name", ["steps", "batch"])
+def test_what_must_be_whole(name: str) -> None:
+    with pytest.raises(BadConfig, match=f"{name} is 50.0; it must be a whole number"):
+        default_config(1000, 0, ("*",), **{name: 50.0})
+    default_config(1000, 0, ("*",), **{name: np.int64(50)})  # as a grid of numpy's
 
 
 @pytest.mark.parametrize("name", ["penalty", "norm", "precision"])
