@@ -147,12 +147,10 @@ class ScaledEncoder(FrozenEncoder):
         """
         self.kept_TB = kept_TB.to(self.deviation.device, torch.float32)
         start = self.get_buffer("start_T").tolist()
-        kept = kept_TB.tolist()
-        self._present = [dict(vector.blocks) for vector in self.vectors]
-        for present, row, c in zip(self._present, kept, start, strict=True):
-            for name, k in zip(self.blocks, row, strict=True):
-                if not (k or c):
-                    present.pop(name, None)
+        self._present = [
+            {n: vector.blocks.get(n) for n, k in zip(self.blocks, row, strict=True) if k or c}
+            for vector, row, c in zip(self.vectors, kept_TB.tolist(), start, strict=True)
+        ]
 
     def coefficients(self) -> Tensor:
         """lambda, [T, B, K]."""
