@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from tacl.heads.head import Head, beside
 
@@ -45,8 +46,11 @@ class Columns:
         return dict(zip(self.heads, shares_BC.split(sizes, -1), strict=True))
 
     def _logits(self, features_BD: Tensor, plain_BE: Tensor | None) -> dict[str, Tensor]:
-        heads = self.heads.items()
-        if plain_BE is None or all(head.narrow_CD is None for _, head in heads):
-            return {task: head.logits(features_BD) for task, head in heads}
-        seen_BV = beside(plain_BE, features_BD)  # for all heads: it takes longer than any of them
-        return {t: head.logits(head.own_views(seen_BV, features_BD)) for t, head in heads}
+        """What heads share is made once, however many there are: views, and these of length 1."""
+        heads, seen = self.heads.items(), dict.fromkeys(self.heads, features_BD)
+        if plain_BE is not None and any(head.narrow_CD is not None for _, head in heads):
+            seen_BV = beside(plain_BE, features_BD)
+            seen = {task: head.own_views(seen_BV, features_BD) for task, head in heads}
+        views = {view_BV.shape[-1]: view_BV for view_BV in seen.values()}
+        units = {width: normalize(view_BV, dim=-1) for width, view_BV in views.items()}
+        return {task: head.of_unit(units[seen[task].shape[-1]]) for task, head in heads}

@@ -47,7 +47,11 @@ class Head:
 
     def logits(self, features_BD: Tensor) -> Tensor:
         """[B, C]; features before normalisation."""
-        return self.scale * normalize(features_BD, dim=-1) @ self.weight_CD.T
+        return self.of_unit(normalize(features_BD, dim=-1))
+
+    def of_unit(self, unit_BD: Tensor) -> Tensor:
+        """[B, C], of features of length 1, which heads may share."""
+        return self.scale * unit_BD @ self.weight_CD.T
 
     def views(self, plain_BE: Tensor, moved_BD: Tensor) -> Tensor:
         """What it sees of rows as they are at theta0 and with f(x) + J(x) tau. Raises BaseMismatch

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from tacl.heads import columns as module
 from tacl.heads.columns import Columns
 from tacl.heads.head import Head
 
@@ -74,3 +75,26 @@ def test_the_order_of_tasks_does_not_matter(scene: Scene, chance: random.Random)
     joint = columns.joint(features_BD)
     for task, found_BC in other.joint(features_BD).items():
         torch.testing.assert_close(found_BC, joint[task])
+
+
+def test_what_heads_share_is_made_once_however_many_there_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plain_BE, moved_BD = torch.rand(ROWS, WIDTH + 4), torch.rand(ROWS, WIDTH)
+    narrow_CD, names = torch.rand(2, WIDTH), ("a", "b")
+    heads = {
+        "wide": Head(torch.rand(2, 3 * WIDTH + 4), 3.0, names, narrow_CD),
+        "without inner blocks": Head(torch.rand(2, 3 * WIDTH), 2.0, names, narrow_CD),
+        "as wide": Head(torch.rand(2, 3 * WIDTH + 4), 1.0, names, narrow_CD),
+        "of the training": Head(narrow_CD, 4.0, names),
+    }
+    calls, beside, lengths, normalize = [], module.beside, [], module.normalize
+    monkeypatch.setattr(module, "beside", lambda *rows: calls.append(rows) or beside(*rows))
+    monkeypatch.setattr(
+        module, "normalize", lambda rows, dim: lengths.append(rows) or normalize(rows, dim=dim)
+    )
+    found = Columns(heads).logits(moved_BD, plain_BE)
+    alone = [head.logits(head.views(plain_BE, moved_BD)) for head in heads.values()]
+    assert torch.equal(found, torch.cat(alone, -1))
+    assert len(calls) == 1
+    assert len(lengths) == 3  # of the four heads two see the same
