@@ -88,9 +88,9 @@ class Images:
 
     def collate(self, items: Sequence[Item], device: torch.device) -> Tensor:
         """float32 [B, 3, S, S], normalised."""
-        pixels = torch.stack(list(items)).to(device).float() / 255
+        pixels = torch.stack(list(items)).to(device).float().div_(255)
         mean, std = (torch.tensor(v, device=device).view(3, 1, 1) for v in (self.mean, self.std))
-        return (pixels - mean) / std
+        return pixels.sub_(mean).div_(std)
 
     def description(self) -> dict[str, Any]:
         return {
