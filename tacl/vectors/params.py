@@ -52,18 +52,10 @@ def combine(terms: Sequence[tuple[float, Mapping[str, Tensor]]]) -> Params:
     return total
 
 
-def dot(left: Mapping[str, Tensor], right: Mapping[str, Tensor]) -> float:
-    """Inner product over all blocks, accumulated in float64."""
-    require_same_blocks(left, right)
-    return sum(
-        torch.dot(value.flatten().double(), right[name].flatten().double()).item()
-        for name, value in left.items()
-    )
-
-
 def norm(params: Mapping[str, Tensor]) -> float:
-    """Euclidean norm over all blocks together."""
-    return math.sqrt(dot(params, params))
+    """Euclidean norm over all blocks together, accumulated in float64."""
+    blocks = (value.flatten().double() for value in params.values())
+    return math.sqrt(sum(torch.dot(block, block).item() for block in blocks))
 
 
 def digest(params: Mapping[str, Tensor]) -> str:
