@@ -17,7 +17,7 @@ from torch import Tensor
 from tacl.backbone import Backbone
 from tacl.compose.materialized import materialized_features
 from tacl.data.batches import Labelled
-from tacl.errors import BadColumns, EmptySplit, LabelOutOfRange, MixedRegimes
+from tacl.errors import BadColumns, EmptySplit, LabelOutOfRange, MixedRegimes, RunFailed
 from tacl.evaluation.interference import tau_jp
 from tacl.evaluation.metrics import accuracy
 from tacl.evaluation.tangents import Cached, cached_tangents
@@ -75,7 +75,7 @@ def train(
     Raises:
         BadColumns: `data` is neither of these forms, or `against` the rows of one task alone.
         LabelOutOfRange: other than one label a row, or one that the head has no class for.
-        EmptySplit: no rows. BadConfig: a setting that cannot work.
+        EmptySplit: no rows. BadConfig: a setting that cannot work. RunFailed: it diverged.
 
     Source: OpenReview 1VwWi6zbxs (tauJp); arXiv 2305.12827 (training in the tangent space).
     """
@@ -89,7 +89,13 @@ def train(
     engine = PlainEngine(linearize(base), config)
     head = _in(engine.module.precision, head)
     loop.train(engine, base, head, rows, lambda step: stores, config, on_step=on_step)
-    return TaskVector.of_params(task, base.digest, "linearized", engine.module.tau_dict())
+    tau = engine.module.tau_dict()
+    if not all(bool(value.isfinite().all()) for value in tau.values()):
+        raise RunFailed(
+            f"the vector of {task} is no finite number: the training diverged, or rows hold NaN or "
+            "infinities; give a smaller learning_rate, or mend the rows"
+        )
+    return TaskVector.of_params(task, base.digest, "linearized", tau)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tacl
-from tacl.errors import BadColumns, BaseMismatch, EmptySplit, LabelOutOfRange, MixedRegimes
+from tacl.errors import (
+    BadColumns,
+    BaseMismatch,
+    EmptySplit,
+    LabelOutOfRange,
+    MixedRegimes,
+    RunFailed,
+)
 from tacl.training.config import TrainConfig, default_config
 from tests.support import toy
 
@@ -63,6 +70,15 @@ def test_nothing_is_changed_by_training() -> None:
     trained()
     after = SCENE.backbone.encoder.state_dict()
     assert all(torch.equal(value, after[name]) for name, value in before.items())
+
+
+def test_a_vector_that_is_no_number_is_not_given() -> None:
+    """Neither of a training that diverged, nor of rows with a gap."""
+    with pytest.raises(RunFailed, match="smaller learning_rate"):
+        trained(learning_rate=1e30, steps=20)
+    gap = [torch.full_like(SCENE.data.items[0], torch.nan), *SCENE.data.items[1:]]
+    with pytest.raises(RunFailed, match="mend the rows"):
+        tacl.train(SCENE.backbone, {**ROWS, "inputs": gap}, SCENE.head, **CHOSEN)
 
 
 recipes = st.dictionaries(st.sampled_from(["a", "b"]), st.floats(-2, 2))
