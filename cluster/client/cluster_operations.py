@@ -146,8 +146,8 @@ class ClusterOperations(Session):
         ingresses: int = 1,
     ) -> Served:
         """Serve the HTTP API of this home's cluster. Raises BadConfig, see
-        `cluster.serving.app.start`."""
-        from cluster.serving.app import start
+        `cluster.serving.starting.start`."""
+        from cluster.serving.starting import start
         from cluster.storage.home import Serving
 
         self._require_here("serve")
@@ -164,7 +164,7 @@ class ClusterOperations(Session):
 
     def stop_serving(self) -> bool:
         """What is being answered is answered first; False when nothing was served."""
-        from cluster.serving.app import stop
+        from cluster.serving.starting import stop
 
         self._require_here("serve")
         served = self.home.serving() is not None

@@ -15,7 +15,7 @@ from ray.exceptions import RayError
 from ray.serve.exceptions import RayServeException
 
 from cluster.runtime.logs import log_to
-from cluster.serving.app import start
+from cluster.serving.starting import start
 from cluster.storage.home import Home
 from tacl.errors import TaclError
 

@@ -1,7 +1,7 @@
 """Ray Serve: thin ingresses with the HTTP API, and predictors that answer many users at once.
 
-The application starts on the cluster of a home with `tacl serve` and ends with it. An ingress
-knows no torch, and nothing of the others. What is only read it reads itself, where it can
+The application starts on the cluster of a home and ends with it (`cluster.serving.starting`). An
+ingress knows no torch, and nothing of the others. What is only read it reads itself, where it can
 (`cluster.serving.own_reads`). What arrives at the same time shares calls and passes
 (`cluster.serving.batching`): of what is asked for every request, whose token it is and which model
 is theirs now, and of the predictors, each of which is asked about the models that it keeps
@@ -11,9 +11,7 @@ is theirs now, and of the predictors, each of which is asked about the models th
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
-import socket
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -29,7 +27,7 @@ from ray import serve
 from ray._common.tls_utils import add_port_to_grpc_server
 from ray.exceptions import RayActorError, RayError, RayTaskError
 from ray.serve._private import replica
-from ray.serve.config import AutoscalingConfig, HTTPOptions, RequestRouterConfig
+from ray.serve.config import AutoscalingConfig, RequestRouterConfig
 from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 from ray.serve.schema import LoggingConfig
@@ -44,7 +42,7 @@ from cluster.domain.base import RequestContext
 from cluster.domain.figures import PredictorFigures, StoreFigures
 from cluster.domain.loopback import is_loopback
 from cluster.runtime import near
-from cluster.runtime.connection import Patience, connect, coordinator, unwrapped
+from cluster.runtime.connection import Patience, coordinator, unwrapped
 from cluster.runtime.logs import log_to
 from cluster.serving.batching import Gathering, ProcessDied
 from cluster.serving.own_reads import OwnReads
@@ -53,7 +51,7 @@ from cluster.serving.reading import STARTING, Job, read
 from cluster.serving.router import RUNNING, ToVectors
 from cluster.serving.routing import BUSY, keeper
 from cluster.storage.giving_way import give_way
-from cluster.storage.home import Home, Serving, write
+from cluster.storage.home import Home
 from tacl import errors
 
 if TYPE_CHECKING:
@@ -62,7 +60,6 @@ if TYPE_CHECKING:
     Prepared = list[tuple[Question, Decoded]]
 
 LOG = logging.getLogger(__name__)
-APP = "tacl"
 AT_ONCE = 64  # rows in one pass
 FEW = 4  # rows of a question that waits for one of more rows at the most
 LARGE = 4_000_000  # pixels of a question that is decoded apart from small ones
@@ -71,7 +68,6 @@ READERS = 2  # data sets that are read at a time
 LONGEST = 60.0  # seconds; nobody waits longer for an answer
 PATIENCE = 10.0  # seconds for a coordinator that was lost to be back
 PAUSE = 0.1  # seconds after which a predictor that died is known to be dead
-ENDING = 5.0  # seconds for a server that was stopped to give its port back
 LOGGING = LoggingConfig(enable_access_log=False)  # the API writes a line of every request itself
 PROCESSES: dict[str, Any] = {  # of predictors and ingresses
     "health_check_period_s": 1.0,  # and so until a dead one is replaced
@@ -344,68 +340,6 @@ def _silent(why: str) -> errors.ClusterNotRunning:
     return errors.ClusterNotRunning(f"the coordinator does not answer now: {why}")
 
 
-def start(home: Home, asked: Serving) -> str:
-    """Serve the API of a home's cluster; its URL. BadConfig: on no interface that is named, open to
-    all on one that others reach, served at another place already, which Serve would keep without a
-    word, or at one that another program has. NotPlaceable: no predictor fits."""
-    require_safe(asked.host, asked.open_to_all)
-    now = home.serving()
-    if now is not None and (now.host, now.port) != (asked.host, asked.port):
-        raise errors.BadConfig(
-            f"the home is served at {now.host}:{now.port} already, and not at {asked.host}:"
-            f"{asked.port}; stop that first: tacl serve --stop"
-        )
-    connect(home)
-    logging.getLogger("ray.serve").setLevel(logging.WARNING)  # else it tells the terminal its steps
-    running = home.running()
-    if running and not running.joined:  # else it grows, and its head may be another machine
-        _require_place(asked)
-        if not serve.status().proxies:
-            _require_free(asked.host, asked.port)
-    options = HTTPOptions(host=asked.host, port=asked.port)
-    try:
-        serve.start(http_options=options, proxy_location="HeadOnly", logging_config=LOGGING)
-        built = application({"home": home.where, "open": asked.open_to_all, **dict(asked)})
-        serve.run(built, name=APP, route_prefix="/")
-    except BaseException:  # it failed, or nobody waits for it any more
-        if now is None:
-            serve.shutdown()  # it would keep its address, whatever is asked for next
-        raise
-    write(home.serving_file, asked)
-    host = f"[{asked.host}]" if ":" in asked.host else asked.host
-    return f"http://{host}:{asked.port}"
-
-
-def _require_place(asked: Serving) -> None:
-    """NotPlaceable for what no predictor will ever have: Serve would wait for it."""
-    there = ray.cluster_resources()
-    for name, amount in (("CPU", asked.cpus), ("GPU", asked.gpus)):
-        if amount > (most := there.get(name, 0)):
-            raise errors.NotPlaceable(
-                f"each predictor is to have {amount:g} {name}s, and this cluster has {most:g}; "
-                f"ask for less: tacl serve --{name.lower()}s {most:g}"
-            )
-
-
-def _require_free(host: str, port: int) -> None:
-    """BadConfig. Serve itself (ray 2.60) shares a port with what else of this user listens there,
-    such as the server of another home: requests would come to either."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    until = time.monotonic() + ENDING
-    while True:
-        try:
-            return socket.create_server((host, port), family=family).close()
-        except (OSError, OverflowError) as error:  # a port has two bytes
-            if getattr(error, "errno", None) == errno.EADDRINUSE and time.monotonic() < until:
-                time.sleep(PAUSE)
-                continue
-            why = str(getattr(error, "strerror", error)).partition(" (")[0]
-            raise errors.BadConfig(
-                f"nothing can be served at {host}:{port}: {why}. Where another program has the "
-                "port, such as the server of another home, name another: tacl serve --port PORT"
-            ) from error
-
-
 def application(arguments: dict[str, Any]) -> serve.Application:
     """What a Serve config names as its import path. Arguments: `home`, as `Home.at` finds it on any
     node, `most` predictors, `cpus` and `gpus` of each, `memory` and `ingresses` as `Serving` has
@@ -431,21 +365,3 @@ def application(arguments: dict[str, Any]) -> serve.Application:
     sharing = 1 if gpus >= 1 else most
     handle = predictors.bind(where, max(1, int(cpus)), sharing, arguments.get("memory"))
     return ingress.bind(where, handle, most, bool(arguments.get("open", False)))
-
-
-def stop(home: Home) -> None:
-    """What is being answered is answered first."""
-    logging.getLogger("ray.serve").setLevel(logging.WARNING)  # as at the start
-    home.serving_file.unlink(missing_ok=True)
-    connect(home)
-    serve.shutdown()
-
-
-def require_safe(host: str, open_to_all: bool) -> None:
-    if not host:  # as of a variable that is not set
-        raise errors.BadConfig("no interface is named, and that would be all of them; name one")
-    if open_to_all and not is_loopback(host):
-        raise errors.BadConfig(
-            f"without tokens everybody who reaches {host} may do everything; serve on 127.0.0.1, "
-            "or issue tokens with `tacl users issue` and leave access on"
-        )

@@ -55,7 +55,7 @@ class Running(Message):
 
 
 class Serving(Message):
-    """How the HTTP API was started (`cluster.serving.app.start`); there until it is stopped, so
+    """How the HTTP API was started (`cluster.serving.starting`); there until it is stopped, so
     that a cluster that was lost serves again. `most` predictors, each with `cpus` and `gpus`; fewer
     while little is asked. `memory`: bytes that those of one machine may fill together with what
     they can read again, of one with a GPU of its own each; default: `cluster.serving.memory`.

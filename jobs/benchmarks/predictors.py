@@ -26,7 +26,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from cluster.client.client import Client
 from cluster.learner.artifacts import Materials
-from cluster.serving.app import start
+from cluster.serving.starting import start
 from cluster.storage.home import Serving
 from jobs.benchmarks import processes
 from jobs.benchmarks.echo import HOST, MODEL, Expected, echoing

@@ -27,9 +27,9 @@ from cluster.domain.work import Refreshed, RefreshWork, Result, Work
 from cluster.learner.artifacts import Materials
 from cluster.runtime.connection import NAMESPACE, connect, leave
 from cluster.serving import routing
-from cluster.serving.app import require_safe
 from cluster.serving.predictor import Predictor
 from cluster.serving.router import ToVectors
+from cluster.serving.starting import require_safe
 from cluster.storage.home import EMBEDDED, Home
 from jobs.benchmarks.load import VECTORS, Asking, Oracle
 from jobs.benchmarks.made_up import populated

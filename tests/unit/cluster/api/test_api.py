@@ -6,9 +6,8 @@ import base64
 import io
 import json
 import logging
-import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,8 @@ import tacl
 from cluster.api import bodies, limits
 from cluster.api.access import hashed
 from cluster.domain.base import RequestContext
-from cluster.domain.compositions import Composition, Report
-from cluster.domain.status import CompositionRun, Event, RunState, RunStatus
+from cluster.domain.compositions import Composition
+from cluster.domain.status import Event
 from tacl.errors import BadName
 from tests.support.api_scene import Local, headers, scene
 from tests.support.fakes import submission
@@ -333,28 +332,6 @@ def test_bad_questions(people, body: dict, status: int, error: str) -> None:
     answer = people["eve"].post("predict", body)
     assert (answer.status_code, answer.json()["error"]) == (status, error)
     assert answer.json()["request_id"] == answer.headers["x-request-id"]
-
-
-def test_what_is_not_finite_is_null_in_json(tmp_path, monkeypatch) -> None:
-    """What people are told says so itself; of reports, which are kept as they are, the route."""
-    app, service = scene(tmp_path, open_to_all=True)
-    run: dict[str, Any] = {"run_id": "ab", "attempt": 1, "created": 1.0, "loss": math.nan}
-    made: dict[str, Any] = {"user": "local", "method": "atlas", "terms": (), "state": "ready"}
-    report = Report(accuracies={}, judged_on="nothing", figures={"loss": math.inf}, seconds=1.0)
-    found = {
-        "run": RunStatus(**run, state=RunState.RUNNING, kind="train", task="news", about="news"),
-        "composition_run": CompositionRun(**run, **made, report=report),
-    }
-
-    async def ask(method: Callable[..., Any], *_: object) -> Any:
-        return found[method.__name__]
-
-    monkeypatch.setattr(service, "ask", ask)
-    http = TestClient(app, base_url="http://localhost")
-    for path in ("runs/ab", "compositions/local/runs/ab"):
-        told = http.get(f"/v1/{path}")
-        assert (told.status_code, told.json()["loss"]) == (200, None)
-    assert told.json()["report"]["figures"] == {"loss": None}
 
 
 def test_picture_files(people, world) -> None:

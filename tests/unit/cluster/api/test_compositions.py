@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ from fastapi.testclient import TestClient
 from cluster.client.client import Client
 from cluster.client.http import Server
 from cluster.domain.base import RequestContext
-from cluster.domain.compositions import Composition
+from cluster.domain.compositions import Composition, Report
+from cluster.domain.status import CompositionRun, RunState, RunStatus
 from cluster.scheduler.state import Node
 from tacl.errors import (
     BadColumns,
@@ -390,3 +392,25 @@ def test_a_cancel_is_answered_the_same_again(people: dict[str, Person]) -> None:
     assert first.json()["left"] is True
     assert (again.status_code, again.json()) == (200, first.json())
     assert ann.post("tasks/other/cancel", {}).status_code == 404
+
+
+def test_what_is_not_finite_is_null_in_json(tmp_path, monkeypatch) -> None:
+    """What people are told says so itself; of reports, which are kept as they are, the route."""
+    app, service = scene(tmp_path, open_to_all=True)
+    run: dict[str, Any] = {"run_id": "ab", "attempt": 1, "created": 1.0, "loss": math.nan}
+    made: dict[str, Any] = {"user": "local", "method": "atlas", "terms": (), "state": "ready"}
+    report = Report(accuracies={}, judged_on="nothing", figures={"loss": math.inf}, seconds=1.0)
+    found = {
+        "run": RunStatus(**run, state=RunState.RUNNING, kind="train", task="news", about="news"),
+        "composition_run": CompositionRun(**run, **made, report=report),
+    }
+
+    async def ask(method: Callable[..., Any], *_: object) -> Any:
+        return found[method.__name__]
+
+    monkeypatch.setattr(service, "ask", ask)
+    http = TestClient(app, base_url="http://localhost")
+    for path in ("runs/ab", "compositions/local/runs/ab"):
+        told = http.get(f"/v1/{path}")
+        assert (told.status_code, told.json()["loss"]) == (200, None)
+    assert told.json()["report"]["figures"] == {"loss": None}

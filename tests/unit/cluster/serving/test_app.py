@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-import os
-import socket
 import threading
 from collections.abc import Coroutine, Generator, Sequence
 from contextvars import ContextVar
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -26,8 +22,7 @@ from cluster.serving.app import LARGE, Ingress, Predictors
 from cluster.serving.pieces import MOST, ROWS
 from cluster.serving.router import RUNNING
 from cluster.serving.routing import keeper
-from cluster.storage.home import Home, Running, Serving
-from tacl.errors import BadConfig, BadSample, NotPlaceable, RunFailed, TaclError
+from tacl.errors import BadSample, RunFailed, TaclError
 
 
 def question(user: str, pixels: int = 0, said: str = "x") -> Question:
@@ -424,91 +419,6 @@ def test_predictors_fill_what_they_are_given_together(predictors, tmp_path: Path
     given = deployed(most=3, cpus=1.0, gpus=0.0, memory=3000)[1].init_args
     assert cast(Slow, Predictors(*given)._predictor).most == 1000
     assert predictors[1].most is None  # a share of what the machine has
-
-
-ASKED = Serving(host="127.0.0.1", port=8300, most=1, cpus=1, gpus=0, open_to_all=False)
-
-
-@pytest.fixture
-def starting(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What is done of Serve, which does not run yet."""
-    done: list[str] = []
-    monkeypatch.setattr(app, "connect", lambda home: None)
-    monkeypatch.setattr(app, "application", lambda arguments: None)
-    monkeypatch.setattr(app.serve, "status", lambda: SimpleNamespace(proxies={}))
-    monkeypatch.setattr(app.ray, "cluster_resources", lambda: {"CPU": 2.0})
-    for step in ("start", "run", "shutdown"):
-        do = lambda *given, step=step, **named: done.append(step)  # noqa: E731
-        monkeypatch.setattr(app.serve, step, do)
-    return done
-
-
-def test_ray_tells_the_terminal_nothing_of_a_server_that_starts(
-    tmp_path: Path, starting: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    logger, told = logging.getLogger("ray.serve"), []
-    monkeypatch.setattr(logger, "level", logging.INFO)  # as Serve sets it when it is imported
-    for step in ("start", "run"):
-        tell = lambda *given, **named: told.append(logger.getEffectiveLevel())  # noqa: E731
-        monkeypatch.setattr(app.serve, step, tell)
-    assert app.start(Home(tmp_path), ASKED) == "http://127.0.0.1:8300"
-    assert told == [logging.WARNING, logging.WARNING]
-
-
-def test_the_address_of_a_server_is_one(tmp_path: Path, starting: list[str]) -> None:
-    asked = ASKED.model_copy(update={"host": "::1"})
-    assert app.start(Home(tmp_path), asked) == "http://[::1]:8300"
-
-
-def one_machines(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
-    running = Running(pid=os.getpid(), address="127.0.0.1:6379", token="")
-    monkeypatch.setattr(Home, "running", lambda home: running)
-    return Home(folder)
-
-
-@pytest.mark.parametrize(
-    ("more", "why"),
-    [({"gpus": 0.5}, "0.5 GPUs, and this cluster has 0"), ({"cpus": 3}, "3 CPUs.*cpus 2")],
-)
-def test_a_predictor_that_never_fits_is_not_waited_for(
-    more: dict[str, float], why: str, tmp_path: Path, starting: list[str], monkeypatch
-) -> None:
-    home = one_machines(tmp_path, monkeypatch)
-    with pytest.raises(NotPlaceable, match=why):
-        app.start(home, ASKED.model_copy(update=more))
-    assert not starting
-
-
-def test_a_port_is_shared_with_no_other_server(tmp_path: Path, starting, monkeypatch) -> None:
-    """Which Serve of another home would let happen."""
-    monkeypatch.setattr(app, "ENDING", 0.0)
-    home = one_machines(tmp_path, monkeypatch)
-    with socket.create_server(("127.0.0.1", 0), reuse_port=True) as other:
-        asked = ASKED.model_copy(update={"port": other.getsockname()[1]})
-        with pytest.raises(BadConfig, match="Address already in use. Where another program"):
-            app.start(home, asked)
-    with pytest.raises(BadConfig, match="port must be 0-65535"):
-        app.start(home, ASKED.model_copy(update={"port": 83_000}))
-    assert (starting, home.serving()) == ([], None)
-    app.start(home, asked)
-    assert (starting, home.serving()) == (["start", "run"], asked)
-
-
-def test_a_server_that_did_not_start_keeps_no_address(tmp_path, starting, monkeypatch) -> None:
-    def broken_off(*given: object, **named: object) -> None:
-        raise KeyboardInterrupt
-
-    run = app.serve.run
-    monkeypatch.setattr(app.serve, "run", broken_off)
-    with pytest.raises(KeyboardInterrupt):
-        app.start(Home(tmp_path), ASKED)
-    assert starting == ["start", "shutdown"]
-    monkeypatch.setattr(app.serve, "run", run)
-    app.start(Home(tmp_path), ASKED)
-    monkeypatch.setattr(app.serve, "run", broken_off)
-    with pytest.raises(KeyboardInterrupt):  # what answers goes on
-        app.start(Home(tmp_path), ASKED.model_copy(update={"most": 2}))
-    assert starting == ["start", "shutdown", "start", "run", "start"]
 
 
 def test_one_suspect_is_on_its_way_whatever_it_asked(monkeypatch) -> None:

@@ -1,0 +1,106 @@
+"""Serving starts and stops: what keeps it from starting is refused first, in words of TACL's own.
+
+Ray Serve (2.60) would wait for what a predictor will never have, share a port with another server,
+and keep an address at which nothing was started.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import socket
+import time
+
+import ray
+from ray import serve
+from ray.serve.config import HTTPOptions
+
+from cluster.domain.loopback import is_loopback
+from cluster.runtime.connection import connect
+from cluster.serving.app import LOGGING, application
+from cluster.storage.home import Home, Serving, write
+from tacl import errors
+
+APP = "tacl"
+ENDING = 5.0  # seconds for a server that was stopped to give its port back
+PAUSE = 0.1  # seconds between two looks at it
+
+
+def start(home: Home, asked: Serving) -> str:
+    """Serve the API of a home's cluster; its URL. BadConfig: on no interface that is named, open to
+    all on one that others reach, served at another place already, which Serve would keep without a
+    word, or at one that another program has. NotPlaceable: no predictor fits."""
+    require_safe(asked.host, asked.open_to_all)
+    now = home.serving()
+    if now is not None and (now.host, now.port) != (asked.host, asked.port):
+        raise errors.BadConfig(
+            f"the home is served at {now.host}:{now.port} already, and not at {asked.host}:"
+            f"{asked.port}; stop that first: tacl serve --stop"
+        )
+    connect(home)
+    logging.getLogger("ray.serve").setLevel(logging.WARNING)  # else it tells the terminal its steps
+    running = home.running()
+    if running and not running.joined:  # else it grows, and its head may be another machine
+        _require_place(asked)
+        if not serve.status().proxies:
+            _require_free(asked.host, asked.port)
+    options = HTTPOptions(host=asked.host, port=asked.port)
+    try:
+        serve.start(http_options=options, proxy_location="HeadOnly", logging_config=LOGGING)
+        built = application({"home": home.where, "open": asked.open_to_all, **dict(asked)})
+        serve.run(built, name=APP, route_prefix="/")
+    except BaseException:  # it failed, or nobody waits for it any more
+        if now is None:
+            serve.shutdown()  # it would keep its address, whatever is asked for next
+        raise
+    write(home.serving_file, asked)
+    host = f"[{asked.host}]" if ":" in asked.host else asked.host
+    return f"http://{host}:{asked.port}"
+
+
+def _require_place(asked: Serving) -> None:
+    """NotPlaceable for what no predictor will ever have: Serve would wait for it."""
+    there = ray.cluster_resources()
+    for name, amount in (("CPU", asked.cpus), ("GPU", asked.gpus)):
+        if amount > (most := there.get(name, 0)):
+            raise errors.NotPlaceable(
+                f"each predictor is to have {amount:g} {name}s, and this cluster has {most:g}; "
+                f"ask for less: tacl serve --{name.lower()}s {most:g}"
+            )
+
+
+def _require_free(host: str, port: int) -> None:
+    """BadConfig. Serve itself (ray 2.60) shares a port with what else of this user listens there,
+    such as the server of another home: requests would come to either."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    until = time.monotonic() + ENDING
+    while True:
+        try:
+            return socket.create_server((host, port), family=family).close()
+        except (OSError, OverflowError) as error:  # a port has two bytes
+            if getattr(error, "errno", None) == errno.EADDRINUSE and time.monotonic() < until:
+                time.sleep(PAUSE)
+                continue
+            why = str(getattr(error, "strerror", error)).partition(" (")[0]
+            raise errors.BadConfig(
+                f"nothing can be served at {host}:{port}: {why}. Where another program has the "
+                "port, such as the server of another home, name another: tacl serve --port PORT"
+            ) from error
+
+
+def stop(home: Home) -> None:
+    """What is being answered is answered first."""
+    logging.getLogger("ray.serve").setLevel(logging.WARNING)  # as at the start
+    home.serving_file.unlink(missing_ok=True)
+    connect(home)
+    serve.shutdown()
+
+
+def require_safe(host: str, open_to_all: bool) -> None:
+    if not host:  # as of a variable that is not set
+        raise errors.BadConfig("no interface is named, and that would be all of them; name one")
+    if open_to_all and not is_loopback(host):
+        raise errors.BadConfig(
+            f"without tokens everybody who reaches {host} may do everything; serve on 127.0.0.1, "
+            "or issue tokens with `tacl users issue` and leave access on"
+        )
