@@ -20,15 +20,15 @@ def test_heads_that_do_not_fit_are_the_trouble_of_their_question_alone(
     _, (one, two), predictor = scene
     inputs, _ = tiny.pictures(2, task=1)
     questions = [Question(tiny.composition((1.0, ref)), inputs) for ref in (one, two)]
-    fitting, views = [], Head.views
+    fitting, reads = [], Head.of_unit
 
     def seen(self: Head, *rows: Tensor) -> Tensor:
         fitting.append(self)
         if self is fitting[0]:
             raise BaseMismatch("fitted on other inner blocks")
-        return views(self, *rows)
+        return reads(self, *rows)
 
-    monkeypatch.setattr(Head, "views", seen)
+    monkeypatch.setattr(Head, "of_unit", seen)
     first, second = predictor.answer(questions)
     assert isinstance(first, BaseMismatch)
     assert isinstance(second, Answered)
