@@ -76,7 +76,7 @@ class CompositionRequests(RunRequests):
         decide = partial(self._started, context, user, recipe, how)
         with self._lock:
             queued = self._once(context.request_id, "make", parts, QueuedRun, decide)
-            return self.composition_run(context, user, queued.run_id)
+            return self._composition_run(context, user, queued.run_id)
 
     def _started(
         self, context: RequestContext, user: str, recipe: Sequence[Term], how: CompositionMethod
@@ -96,10 +96,13 @@ class CompositionRequests(RunRequests):
 
     def composition_run(self, context: RequestContext, user: str, run_id: str) -> CompositionRun:
         with self._lock:
-            visibility = self._visibility(context)
-            for run in self._registry.runs(kinds=("compose",), run_ids=[run_id]):
-                if _is_of(run, user, visibility):
-                    return self._sight(context).composition_run(run)
+            return self._composition_run(context, user, run_id)
+
+    def _composition_run(self, context: RequestContext, user: str, run_id: str) -> CompositionRun:
+        visibility = self._visibility(context)
+        for run in self._registry.runs(kinds=("compose",), run_ids=[run_id]):
+            if _is_of(run, user, visibility):
+                return self._sight(context).composition_run(run)
         raise UnknownRun(f"{user} has no composition in the making as run {run_id}")
 
     def cancel_compositions(self, context: RequestContext, user: str) -> CancelledCompositions:

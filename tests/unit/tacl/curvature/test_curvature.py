@@ -439,8 +439,8 @@ def test_theta0_is_left_alone() -> None:
 
 def test_statistics_of_a_file_are_merged_by_name(tmp_path: Path) -> None:
     def of(b: float, a: float) -> Statistics:
-        one, sizes = torch.eye(2), {"b": b, "a": a}.items()
-        layers = tuple(KroneckerFactors(name, None, size * one, one) for name, size in sizes)
+        sizes = {"b": b, "a": a}.items()
+        layers = tuple(KroneckerFactors(n, None, x * torch.eye(2), torch.eye(2)) for n, x in sizes)
         return Statistics("base", 1, 1.0, 1.0, layers, {})
 
     of(3.0, 300.0).save(tmp_path / "two")
