@@ -251,6 +251,9 @@ class Board:
             if tasks := dict.fromkeys(one.task for one in found if one.task):
                 self._read_tasks(tasks)
             self._read_runs(dict.fromkeys(one.run_id for one in found if one.run_id))
+            if any(one.kind == "composed" for one in found):  # of a model that somebody has again
+                stopped = self._registry.runs(STOPPED, kinds=("evaluate",))
+                self._left |= {run.run_id: run for run in stopped}
         fitted = [one.run_id for one in found if one.kind == "fitted" and one.run_id]
         runs = self._registry.runs(run_ids=fitted) if fitted else []  # forgotten ones are none
         self._show(state)
@@ -295,7 +298,7 @@ class Board:
 
     def _show(self, state: State) -> None:
         """What failed is told while it matters. A model that was to be made or evaluated, and that
-        nobody wants any more, is looked at no more: to ask for it again is an event."""
+        nobody wants any more, is looked at no more: to want it again is an event."""
         stopped = {run_id: run for run_id, run in self._left.items() if run.state in STOPPED}
         asked = [i for i, run in stopped.items() if run.kind in ("compose", "evaluate")]
         unwanted = {*asked} - self._registry.wanted(asked)
