@@ -133,11 +133,6 @@ def test_a_home_keeps_its_storage_and_registry(bucket: str, tmp_path: Path) -> N
             require_founder(home, other)
 
 
-def test_no_directory_for_caches_is_the_usual_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", "")
-    assert Home.at("s3://bucket/place").path.parent == Path.home() / ".cache" / "tacl"
-
-
 def of_this_machine(bucket: str, tmp_path: Path) -> tuple[Home, Home]:
     """As the coordinator knows it, whose registry is a file, and as its learners do."""
     base = Base(spec="x", digest="x", modality="image", head_kind="prototype")

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from cluster.storage.home import Home
-from tacl.errors import BadConfig
+from cluster.domain.base import Base, BlobRef
+from cluster.storage import home as homes
+from cluster.storage.home import Founding, Home, Settings, require_founder
+from tacl.errors import BadConfig, HomeInUse
 
 
 def test_a_home_that_others_could_enter_is_closed(tmp_path: Path) -> None:
@@ -34,3 +36,12 @@ def test_a_home_in_a_bucket_has_its_part_where_caches_are(monkeypatch: pytest.Mo
     monkeypatch.setenv("XDG_CACHE_HOME", "")
     assert Home.at("s3://bucket/home") == usual
     assert usual.path.is_relative_to(Path.home() / ".cache")
+
+
+def test_what_has_no_name_is_not_the_storage_or_registry_of_a_home_without(tmp_path: Path) -> None:
+    base = Base(spec="fake:encoder", digest="ba5e", modality="image", head_kind="text")
+    settings = Settings(base=base, generic=BlobRef(digest="0" * 64, rows=1), blobs=str(tmp_path))
+    homes.write(Home(tmp_path).settings_file, settings)
+    for chosen in (Founding(storage=""), Founding(registry=""), Founding(registry="/")):
+        with pytest.raises(HomeInUse, match="in its own directory"):
+            require_founder(Home(tmp_path), chosen)
