@@ -267,8 +267,9 @@ def _joined(home: Home, chosen: Founding, address: str, insecure: bool) -> Itera
     closed = nodes.join(address, insecure)
     try:
         _say("asking every node whether it sees the storage")
-        nodes.require_shared(Storage(chosen.storage) if chosen.storage else home.shared())
-        nodes.take_over(chosen.storage or home.where)
+        new = chosen.storage if home.settings() is None else None  # else as it was founded
+        nodes.require_shared(Storage(new) if new else home.shared())
+        nodes.take_over(new or home.where)
         address = ray.get_runtime_context().gcs_address  # a host may have several names
         token = os.environ.get("RAY_AUTH_TOKEN_PATH") if closed else None
         where = {"pid": os.getpid(), "address": address, "token": token}

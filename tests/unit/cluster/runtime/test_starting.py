@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import ray
 
 from cluster.domain.base import BlobRef
 from cluster.registry import Registry
-from cluster.runtime import doctor, head, memory, processors
+from cluster.runtime import doctor, head, memory, nodes, processors
 from cluster.storage.home import Founding, Home, Settings, publish, published, write
 from tacl.errors import BadConfig, ClusterNotRunning, HomeInUse
 from tests.support.fakes import BASE
@@ -112,6 +113,27 @@ def test_what_a_head_did_not_come_to_publish_is_published_by_the_next(tmp_path: 
     write(home.settings_file, found)
     head._take_over(home, Founding(storage=found.storage))
     assert published(found.storage or "") == found
+
+
+def test_a_home_is_taken_over_by_the_name_that_it_was_founded_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slash at the end of its storage says nothing."""
+    found, home = settings(None, tmp_path / "storage"), Home(tmp_path / "home")
+    home.close_to_others()
+    write(home.settings_file, found)
+    taken = list[str]()
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    monkeypatch.setattr(nodes, "join", lambda *_: True)
+    monkeypatch.setattr(nodes, "take_over", taken.append)
+    for name in ("require_shared", "end_actors"):
+        monkeypatch.setattr(nodes, name, lambda *_: None)
+    here = SimpleNamespace(gcs_address="127.0.0.1:1")
+    monkeypatch.setattr(ray, "get_runtime_context", lambda: here)
+    monkeypatch.setattr(ray, "shutdown", lambda: None)
+    with head._joined(home, Founding(storage=f"{found.storage}/"), "127.0.0.1:1", True) as running:
+        assert running.joined
+    assert taken == [found.storage]
 
 
 def test_a_token_that_was_not_written_whole_is_written_again(
