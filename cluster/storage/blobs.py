@@ -71,7 +71,7 @@ class Blobs:
         if not self._local:  # to read what a bucket has would be to download it
             if not self._has(digest, size):
                 self._put_remote(digest, size, data)
-        elif not _is_sound(Path(self._place(digest)), digest):
+        elif not _is_sound(Path(self._place(digest)), digest, wanted=True):
             self._put_local(digest, data)
         return digest
 
@@ -272,10 +272,11 @@ def _chunks(data: Path | Held | Iterator[bytes]) -> Iterator[Held]:
         yield from data
 
 
-def _is_sound(path: Path, digest: str) -> bool:
-    """Young again before it is read: no garbage while somebody wants it."""
+def _is_sound(path: Path, digest: str, wanted: bool = False) -> bool:
+    """`wanted`: it is young again before it is read: no garbage meanwhile."""
     try:
-        os.utime(path)
+        if wanted:
+            os.utime(path)
         return _measure(path)[0] == digest
     except OSError:  # not there, or it cannot be read
         return False

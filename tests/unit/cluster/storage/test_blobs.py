@@ -250,6 +250,20 @@ def test_a_store_that_does_not_answer_is_said(
     assert not [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
 
 
+def test_a_cache_on_a_disk_that_takes_no_writes_is_read(
+    s3_server: s3.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket, cache = s3_server.new_bucket(), tmp_path / "cache"
+    place = Blobs(bucket, cache).local_path(digest := Blobs(bucket, cache).put(b"a vector"))
+
+    def read_only(*_: object, **__: object) -> None:
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(os, "utime", read_only)
+    monkeypatch.setattr(storing, "whole", read_only)
+    assert Blobs(bucket, cache).local_path(digest) == place
+
+
 def test_to_look_at_many_files_a_bucket_is_listed(
     s3_server: s3.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
