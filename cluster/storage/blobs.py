@@ -129,7 +129,8 @@ class Blobs:
 
     def there(self, digests: Set[str]) -> Set[str]:
         """Those of which there is a file; its content is not checked."""
-        return digests & {one.digest for one in self._found(digests)} - {*self._denied}
+        asked = digests - {*self._denied}  # as it began: they may be gone when it ends
+        return asked & {one.digest for one in self._found(asked)}
 
     @contextmanager
     def without(self, digests: Collection[str]) -> Iterator[None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +125,25 @@ def test_what_is_stored_is_listed_and_removed(blobs: Blobs) -> None:
     assert [stored.digest for stored in blobs.stored()] == [other]
     with pytest.raises(CorruptBlob):
         blobs.local_path(one)
+
+
+def test_what_is_erased_while_it_is_looked_for_is_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To list a bucket takes a while."""
+    blobs = Blobs(tmp_path)
+    digest, listed = blobs.put(b"garbage"), blobs._listed
+
+    def meanwhile(what: Any) -> list[storing.Stored]:
+        found = [*listed(what)]
+        Blobs(tmp_path).remove(digest)
+        erasing.close()
+        return found
+
+    monkeypatch.setattr(blobs, "_listed", meanwhile)
+    with ExitStack() as erasing:
+        erasing.enter_context(blobs.without({digest}))
+        assert not blobs.exists(digest)
 
 
 def test_a_write_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
