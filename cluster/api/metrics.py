@@ -71,20 +71,24 @@ async def metrics(request: Request, asked: Look) -> PlainTextResponse:
     }
     told = dict(zip(parts, await asyncio.gather(*parts.values()), strict=True))
     up = GaugeMetricFamily("tacl_up", "1: this part answered.", labels=("part",))
-    for name, found in told.items():
-        up.add_metric((name,), found is not None)
-    every = [up, *(metric for found in told.values() for metric in found or ())]
+    for name, (answers, _) in told.items():
+        up.add_metric((name,), answers)
+    every = [up, *(metric for _, found in told.values() for metric in found)]
     requests: Requests = request.app.state.requests
     return PlainTextResponse(requests.text() + text_of(every))
 
 
-async def _told(part: Awaitable[F], of: Callable[[F], Iterable[Metric]]) -> Sequence[Metric] | None:
-    """None where it does not answer now: the others are told, and who looks why needs them."""
+async def _told(
+    part: Awaitable[F], of: Callable[[F], Iterable[Metric]]
+) -> tuple[bool, Sequence[Metric]]:
+    """Whether it answers now, and what it tells. The others are told all the same: who looks why
+    needs them. No predictor at all is none that answers."""
     try:
         async with asyncio.timeout(PATIENCE):
-            return list(of(await part))
+            found = await part
+            return bool(found), list(of(found))
     except (TaclError, TimeoutError):
-        return None
+        return False, ()
 
 
 def text_of(found: Iterable[Metric]) -> bytes:

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from cluster.client.client import Client
 from cluster.domain.base import RequestContext
-from cluster.domain.figures import StoreFigures
+from cluster.domain.figures import PredictorFigures, StoreFigures
 from tacl.errors import ClusterNotRunning
 from tests.support.api_scene import Local, headers, scene
 from tests.support.places import ROOT
@@ -82,6 +82,13 @@ def test_what_does_not_answer_hides_nothing_else(
     assert up == {"coordinator": 0, "predictors": 1, "store": 0}
     assert found["tacl_predictors",] == 1
     assert not {("tacl_trouble",), ("tacl_blobs",)} & found.keys()
+
+    async def none() -> list[PredictorFigures]:
+        return []
+
+    monkeypatch.setattr(service, "predictors", none)
+    found = scraped(http)
+    assert (found["tacl_up", "predictors"], found["tacl_predictors",]) == (0, 0)
 
 
 def test_strangers_add_few_names(served: tuple[TestClient, Local]) -> None:
