@@ -71,9 +71,10 @@ def write_rows(data: Rows | Dataset | DatasetDict, path: Path) -> None:
     with pq.ParquetWriter(path, split.features.arrow_schema) as file:
         for table in split.with_format("arrow").iter(BATCH):
             try:
-                file.write_table(embed_table_storage(table))
+                whole = embed_table_storage(table)
             except OSError as error:
                 raise BadSample(f"a file that the rows name cannot be read: {error}") from error
+            file.write_table(whole)
 
 
 def _framed(table: pa.Table) -> Dataset:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 from typing import Any, cast
 
@@ -109,3 +111,12 @@ def test_what_would_not_arrive_as_it_is_here_is_not_uploaded() -> None:
         uploadable(rows, {}).__enter__()
     with pytest.raises(BadConfig, match="one split is uploaded; found none"):
         uploadable(DatasetDict(), {}).__enter__()
+
+
+def test_a_full_disk_is_no_fault_of_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(pq.ParquetWriter, "write_table", full)
+    with pytest.raises(OSError, match="No space left"), uploadable({"text": ["A"]}, {}):
+        pass
