@@ -11,6 +11,7 @@ import base64
 import functools
 import inspect
 import os
+import string
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -177,8 +178,7 @@ class Server:
         **content: Any,
     ) -> T:
         """The answer. Raises what the server raised, or ClusterNotRunning."""
-        # Whatever letters it has: a header has few.
-        key = {"idempotency-key": quote(context.request_id)} if context and verb != "GET" else {}
+        key = _key(context.request_id) if context and verb != "GET" else {}
         answer = self._asked(verb, path, key, content)
         try:
             return _reader(form).validate_json(answer.content)
@@ -236,8 +236,7 @@ class _RemoteCoordinator:
         given = dict(list(bound.arguments.items())[1:])  # without self
         context = given.pop("context", None)
         place = path.format_map({name: _quoted(value) for name, value in given.items()})
-        if not all(place.split("/")):  # it would be another question
-            raise BadConfig(f"{method}: a name that is asked about is empty")
+        _require_names(method, place)
         rest = {name: value for name, value in given.items() if f"{{{name}}}" not in path}
         if verb == "GET":  # a query has no null; of a body it is not the same as nothing
             rest = {name: value for name, value in rest.items() if value is not None}
@@ -262,7 +261,9 @@ class _RemoteCoordinator:
         terms: Sequence[str],
     ) -> QueuedRun:
         params = {"materialized": materialized, "without": without, "term": list(terms)}
-        asked = context, f"compositions/{_quoted(user)}/evaluation", params
+        place = f"compositions/{_quoted(user)}/evaluation"
+        _require_names("evaluate", place)
+        asked = context, place, params
         run_id = self._evaluated(*asked).run_id
         self._evaluations[run_id] = asked
         return QueuedRun(run_id=run_id)
@@ -277,6 +278,17 @@ class _RemoteCoordinator:
         self, context: RequestContext, path: str, params: dict[str, Any]
     ) -> EvaluationRun:
         return self._server.call("POST", path, EvaluationRun, context, params=params)
+
+
+def _require_names(method: str, place: str) -> None:
+    """BadConfig for an empty one: it would be another question."""
+    if not all(place.split("/")):
+        raise BadConfig(f"{method}: a name that is asked about is empty")
+
+
+def _key(request_id: str) -> dict[str, str]:
+    """Whatever letters it has: a header has few. Those that it has stay as they are."""
+    return {"idempotency-key": quote(request_id, string.punctuation.replace("%", ""))}
 
 
 def _quoted(value: object) -> str:

@@ -154,7 +154,7 @@ def test_what_cannot_be_sent_is_said(ann: Client, http: TestClient, data: Path) 
             ask()
     with pytest.raises(BadConfig, match=r"path\.name: String should match"):
         ann.task(other)
-    for ask in (ann.task, ann.composition, ann.cancel):
+    for ask in (ann.task, ann.composition, ann.cancel, ann.evaluate):
         with pytest.raises(BadConfig, match="a name that is asked about is empty"):
             ask("")
 
@@ -177,12 +177,21 @@ def test_what_belongs_to_the_machine_of_the_home_is_refused(ann: Client, data: P
         ann.add_samples("news", data)
 
 
-def test_an_alias_moves_from_wherever_it_is_and_once(ann: Client, data: Path) -> None:
+def test_an_alias_moves_from_wherever_it_is_and_once(
+    ann: Client, http: TestClient, data: Path
+) -> None:
     ann.submit("news", data)
     ann.wait(poll=0)
     moved = ann.move_alias("news", "best", 1, request_id="schon früher")
     assert ann.move_alias("news", "best", 1, request_id="schon früher") == moved
     assert len([move for move in ann.aliases("news").history if move.name == "best"]) == 1
+    plain = "night:27/11@10" + "." * 86  # as long as a key may be
+    moved = ann.move_alias("news", "top", 1, request_id=plain)
+    said = {"authorization": "Bearer token of ann", "idempotency-key": plain}
+    body = {"version": 1, "expected": "any"}
+    again = http.put("/v1/tasks/news/aliases/top", headers=said, json=body)
+    assert (again.status_code, again.json()) == (200, moved.model_dump(mode="json"))
+    assert len([move for move in ann.aliases("news").history if move.name == "top"]) == 1
 
 
 def test_a_token_that_never_ends(http: TestClient) -> None:
