@@ -13,6 +13,7 @@ import resource
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -130,7 +131,7 @@ def _answer(job: Job, memory: int) -> Read:
     try:
         return Read(found=job.given.stored(Home.at(job.home)))
     except (TaclError, OSError) as error:
-        for one in (error, error.__cause__):
+        for one in _causes(error):
             if isinstance(one, OSError) and one.errno in FULL:
                 return Read(full=one.errno)
         if isinstance(error, OSError):
@@ -139,6 +140,13 @@ def _answer(job: Job, memory: int) -> Read:
     except MemoryError:
         most = f"reading the data takes more than {memory >> 20} MiB; give less at once"
         return Read(error="TooLarge", message=most)
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """It, and what it was raised from: of the readers of data sets that is two steps away."""
+    while error is not None:
+        yield error
+        error = error.__cause__
 
 
 def main() -> None:

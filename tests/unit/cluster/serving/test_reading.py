@@ -122,11 +122,12 @@ def test_a_process_that_dies_is_an_answer(home: Home, tmp_path: Path, python: Py
 FULL = """lambda *_: open("/dev/full", "wb", 0).write(b"x")"""
 
 
-@pytest.mark.parametrize("writing", ["r.Upload.stored", "b._measure"])
+@pytest.mark.parametrize("writing", ["r.Upload.stored", "b._measure", "w.ArrowWriter.write_table"])
 def test_a_full_disk_is_told_as_one(
     writing: str, home: Home, tmp_path: Path, python: Python
 ) -> None:
-    python(reader(f"import cluster.storage.blobs as b; {writing} = {FULL}"))
+    imported = "import cluster.storage.blobs as b, datasets.arrow_writer as w"
+    python(reader(f"{imported}; {writing} = {FULL}"))
     with pytest.raises(OSError, match="No space left") as error:
         asyncio.run(read(job(home, texts(tmp_path))))
     assert error.value.errno == errno.ENOSPC
