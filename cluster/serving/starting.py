@@ -49,11 +49,11 @@ def start(home: Home, asked: Serving) -> str:
         serve.start(http_options=options, proxy_location="HeadOnly", logging_config=LOGGING)
         built = application({"home": home.where, "open": asked.open_to_all, **dict(asked)})
         serve.run(built, name=APP, route_prefix="/")
+        write(home.serving_file, asked)
     except BaseException:  # it failed, or nobody waits for it any more
         if now is None:
             serve.shutdown()  # it would keep its address, whatever is asked for next
         raise
-    write(home.serving_file, asked)
     host = f"[{asked.host}]" if ":" in asked.host else asked.host
     return f"http://{host}:{asked.port}"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import socket
@@ -99,3 +100,17 @@ def test_a_server_that_did_not_start_keeps_no_address(tmp_path, starting, monkey
     with pytest.raises(KeyboardInterrupt):  # what answers goes on
         module.start(Home(tmp_path), ASKED.model_copy(update={"most": 2}))
     assert starting == ["start", "shutdown", "start", "run", "start"]
+
+
+def test_a_server_of_which_no_note_could_be_kept_does_not_go_on(
+    tmp_path: Path, starting: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a full disk: nobody would know where it is."""
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(module, "write", full)
+    with pytest.raises(OSError, match="No space left"):
+        module.start(Home(tmp_path), ASKED)
+    assert starting == ["start", "run", "shutdown"]
