@@ -244,7 +244,8 @@ def _load(data: str, path: Path | None, cache: Path, how: Written | None) -> Spl
         _require_no_pattern(data, path)
         return _converted(data, lambda: load_dataset(str(path), **given))
     # datasets knows formats by small letters, and would look through all that lies above a pattern
-    if path.suffix != path.suffix.lower() or glob.has_magic(str(path.parent)):
+    kinds = "".join(path.suffixes[-2:])  # as .csv.gz
+    if kinds != kinds.lower() or glob.has_magic(str(path.parent)):
         link = cache / "given" / path.name.lower()
         link.parent.mkdir(parents=True, exist_ok=True)
         link.symlink_to(path)
