@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from pathlib import Path
 
 import pytest
 
 from cluster.coordinator import retries
-from cluster.coordinator.garbage import GRACE, unreferenced
+from cluster.coordinator.garbage import GRACE, look, unreferenced
 from cluster.domain.base import BlobRef, RequestContext
 from cluster.domain.outcomes import Finished
 from cluster.domain.receipts import CancelledTask, CollectedGarbage
@@ -292,3 +293,24 @@ def test_collecting_frees_what_nothing_refers_to(scene: Scene) -> None:
     assert on_disk(scene) == needed | {fresh, again}
     assert [file.exists() for file in (half, kept, base)] == [False, False, True]
     assert scene.coordinator.collect() == CollectedGarbage(blobs=0, bytes=0, others=0)
+
+
+def test_folders_in_which_learners_write_may_go_meanwhile(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders = [scene.home.path / "cache" / name for name in ("tmp1", "tmp2")]
+    for folder in folders:
+        folder.mkdir(parents=True)
+        (folder / "file").write_bytes(b"a vector")
+    is_file = Path.is_file
+
+    def looked(path: Path) -> bool:
+        """At the first of the two; the learner of the other has done."""
+        for other in folders if path.parent in folders else ():
+            if other != path.parent:
+                shutil.rmtree(other, ignore_errors=True)
+        return is_file(path)
+
+    monkeypatch.setattr(Path, "is_file", looked)
+    assert look(scene.home, scene.coordinator._registry).files == {}
+    assert sum(folder.exists() for folder in folders) == 1
