@@ -200,7 +200,7 @@ def _restored(
     blobs = Blobs(settings.blobs, cache=home.path / "cache" / "blobs")
     with _folder_in(home) as folder:
         files, snapshot = Blobs(source, cache=folder), folder / SNAPSHOT
-        snapshot.write_bytes(files.read(manifest.registry))
+        snapshot.write_bytes(_read(files, manifest.registry))
         migrate(f"sqlite:///{snapshot}", folder)  # it may be of an earlier version
         with (
             closing(Registry(f"sqlite:///{snapshot}")) as kept,
@@ -217,6 +217,16 @@ def _restored(
     _close(home.path)
     size = sum(one.size for one in blobs.stored() if one.digest in needed)
     return Restored(home=str(home.path), at=manifest.at, tasks=tasks, files=len(needed), bytes=size)
+
+
+def _read(files: Blobs, digest: str) -> bytes:
+    """Of a backup. What a disk does not read is StorageUnavailable, and no fault of the home."""
+    try:
+        return files.read(digest)
+    except OSError as error:
+        raise StorageUnavailable(
+            f"the backup cannot be read: {error}. Let this process read it, or use another one."
+        ) from error
 
 
 def _opened(source: str | Path) -> tuple[Storage, Manifest]:

@@ -77,14 +77,14 @@ class Blobs:
 
     def take(self, digest: str, source: Blobs) -> None:
         """Copy a blob of another store, checked on the way. CorruptBlob when it is missing there,
-        or altered."""
+        or altered, StorageUnavailable when a disk does not read or write it."""
         if not self._local:
             if source._local:  # else it is compared on its way into the cache
                 source.verify(digest)
             path = source.local_path(digest)
             return self._send(digest, path.stat().st_size, path)
         try:
-            self._put_local(digest, source._stream(digest))
+            self._put_local(digest, source._given(digest))
         except CorruptBlob:
             source.verify(digest)  # says it better, or finds that it was the way that was bad
             raise
@@ -231,6 +231,16 @@ class Blobs:
         with self._storage.reaching(), self.open(digest) as stream:
             while chunk := stream.read(CHUNK):
                 yield chunk
+
+    def _given(self, digest: str) -> Iterator[bytes]:
+        """The same for another store: that this one is not read is no fault of where it writes."""
+        try:
+            yield from self._stream(digest)
+        except OSError as error:
+            raise StorageUnavailable(
+                f"blob {digest} under {self._root} cannot be read: {error}. Let this process read "
+                "it, or restore it from a backup; then repeat what you asked."
+            ) from error
 
     def _place(self, digest: str) -> str:
         return f"{self._root}/{digest[:2]}/{digest}"  # few enough names in any one directory

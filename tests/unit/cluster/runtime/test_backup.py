@@ -8,6 +8,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,24 @@ def test_a_disk_that_is_full_is_told_in_words(
     with pytest.raises(StorageUnavailable, match=r"new cannot be written: No space left"):
         restore(kept, Home(tmp_path / "new"), None, None, quiet)
     assert not (tmp_path / "new").exists()
+
+
+def test_a_file_that_cannot_be_read_is_told_as_such(tmp_path: Path) -> None:
+    """And not that there is no room where it was to be written."""
+    home, kept = lived(tmp_path / "home").home, tmp_path / "kept"
+    backup(home, kept, quiet)
+    files, own = Blobs(kept / "files"), {one.digest for one in home.blobs().stored()}
+    (registry,) = {one.digest for one in files.stored()} - own
+    again = partial(restore, kept, Home(tmp_path / "new"), None, None, quiet)
+    anew = partial(backup, home, tmp_path / "other", quiet)
+    harms = (min(own), files, again), (registry, files, again), (min(own), home.blobs(), anew)
+    for digest, blobs, asked in harms:
+        path = blobs.local_path(digest)
+        path.unlink()
+        path.mkdir()  # as on a broken disk, or another user's
+        with pytest.raises(StorageUnavailable, match=f"cannot be read: .*{digest}"):
+            asked()
+        path.rmdir()
 
 
 @pytest.mark.postgres
