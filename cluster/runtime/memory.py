@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 
 # Of a container, in the second version of control groups, and the first: what it may have, what it
-# has, and what of that are caches, by name in `memory.stat`.
+# has, and what of that are caches, by name in `memory.stat`, which some sandboxes leave out.
 GROUPS = (
     (Path("/sys/fs/cgroup"), "memory.max", "memory.current", "inactive_file"),
     (
@@ -26,7 +26,8 @@ def free() -> int:
     for folder, limit, used, caches in GROUPS:
         most = (folder / limit).read_text().strip() if (folder / limit).exists() else "max"
         if most.isdecimal():
-            kinds = dict(map(str.split, (folder / "memory.stat").read_text().splitlines()))
-            taken = int((folder / used).read_text()) - int(kinds[caches])
+            stat = folder / "memory.stat"
+            kinds = dict(map(str.split, stat.read_text().splitlines())) if stat.exists() else {}
+            taken = int((folder / used).read_text()) - int(kinds.get(caches, 0))
             found = min(found, max(0, int(most) - taken))
     return found

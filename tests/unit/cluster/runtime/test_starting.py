@@ -73,6 +73,9 @@ def test_a_container_has_the_memory_that_it_may_use(
     assert memory.free() == 1 << 29
     found = doctor._memory()
     assert (found.ok, found.found) == (False, "0.5 GiB free")
+    (tmp_path / "memory.stat").unlink()  # as in gVisor, which tells of no caches
+    (tmp_path / used).write_text(f"{1 << 28}\n")
+    assert memory.free() == 3 << 28
 
 
 def test_a_home_of_an_earlier_version_gets_the_tables_of_this_one(tmp_path: Path) -> None:
