@@ -90,6 +90,9 @@ class DeepSpeedEngine:
         if self.sharded:
             self._engine.step()
             return torch.as_tensor(self._engine.get_global_grad_norm(), device=self.device)
+        for parameter in self.module.parameters():
+            if parameter.grad is None:  # no row of the step met it; averaging makes it zero too
+                parameter.grad = torch.zeros_like(parameter)
         norm = clip_grad_norm_(self.module.parameters(), self.clip)  # stage 0 reports no norm
         self._engine.step()
         return norm

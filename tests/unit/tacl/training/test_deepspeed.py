@@ -76,6 +76,8 @@ class Scene:
         torch.manual_seed(0)
         layers = (torch.nn.Linear(6, 16), torch.nn.GELU(), torch.nn.Linear(16, 5))
         encoder = torch.nn.Sequential(*layers).eval()
+        unread = torch.nn.Parameter(torch.ones(2))  # as encoders of libraries have
+        encoder.register_parameter("unread", unread)
         backbone = Backbone(BaseSpec("timm", "numbers"), encoder, Numbers(), ("*",), 16.0)
         x_ND, other_ND = torch.randn(40, 6), torch.randn(30, 6)
         labels_N = (x_ND[:, 0] + x_ND[:, 1] > 0).long()
