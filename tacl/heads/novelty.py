@@ -62,14 +62,15 @@ class Novelty:
 
     def threshold(self, tasks: Collection[str]) -> float:
         """What KEPT of the tasks' own validation rows reach; 0 for tasks without any."""
-        if (asked := frozenset(tasks)) not in self._reached:
+        asked = frozenset(tasks)
+        if (found := self._reached.get(asked)) is None:
             own_T = self._own(asked)
             rows_NT = self.judged_NT[own_T[self.whose_N]]
             found = rows_NT[:, own_T].sum(-1).quantile(1 - KEPT).item() if len(rows_NT) else 0.0
             if len(self._reached) >= REMEMBERED:
                 self._reached.clear()
             self._reached[asked] = found
-        return self._reached[asked]
+        return found  # whatever other threads have made of what is remembered
 
     def _own(self, tasks: Collection[str]) -> Tensor:
         """Which of all tasks are among these, bool [T]."""

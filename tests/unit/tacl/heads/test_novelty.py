@@ -72,6 +72,19 @@ def test_a_threshold_is_found_once_for_the_same_tasks_in_any_order(
     assert novelty.threshold(["a"]) == known["a",]
 
 
+def test_a_threshold_that_another_thread_forgets_at_once_is_given(
+    found: tuple[dict[str, Head], Novelty],
+) -> None:
+    class Forgetting(dict[frozenset[str], float]):
+        def __setitem__(self, key: frozenset[str], value: float) -> None:
+            """As where the other one clears it next."""
+
+    novelty = Novelty.from_params(found[1].to_params())
+    known = novelty.threshold(["a"])
+    object.__setattr__(novelty, "_reached", Forgetting())
+    assert novelty.threshold(["a"]) == known
+
+
 def test_it_is_the_same_after_a_file(found: tuple[dict[str, Head], Novelty]) -> None:
     again = Novelty.from_params(found[1].to_params())
     inputs_ND = features("a", 9)
