@@ -56,6 +56,7 @@ def fit(work: FitWork, home: Home, tell: Tell) -> Fitted:
         rows.validation[name] = seeing.rows(task, task.validation)
         if tell(done, len(tasks), None) and done < len(tasks):
             raise GivesWay
+    del seeing, at_theta0  # with sums of vectors, and the originals that were read last
     return learned(materials, [task.vector for task in tasks], rows, started)
 
 

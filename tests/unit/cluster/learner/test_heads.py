@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shutil
+import weakref
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -132,6 +134,26 @@ def test_what_was_measured_is_measured_again_a_few_rows_at_a_time(
     assert passed == decoded == [3, 3, 3, 3]  # training and validation rows of two tasks
     assert reads == [part for task in scene.tasks for part in (task.train, task.validation)]
     assert again.metrics["unknown"] == pytest.approx(fitted.metrics["unknown"], abs=0.1)
+
+
+def test_when_heads_are_learned_no_originals_are_held(
+    scene: Scene, fitted: Fitted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readers, real = weakref.WeakSet[AtTheta0](), learner_heads.AtTheta0
+    held: list[int] = []
+
+    def reader(*places: Any) -> AtTheta0:
+        readers.add(found := real(*places))
+        return found
+
+    def learned(*_: object) -> Fitted:
+        held.append(len(readers))
+        return fitted
+
+    monkeypatch.setattr(learner_heads, "AtTheta0", reader)
+    monkeypatch.setattr(learner_heads, "learned", learned)
+    scene.fit("later still")
+    assert held == [0]
 
 
 def test_a_fit_gives_way_between_two_tasks_and_passes_no_row_twice(
