@@ -198,8 +198,12 @@ class TestRows:
 
     @cached_property
     def _items(self) -> list[Item]:
-        """For a pass, if one is needed: to prepare pictures takes longer than all additions."""
-        return self._materials.prepared(self._rows[0])
+        """For a pass, if one is needed: to prepare pictures takes longer than all additions. The
+        originals go, which are larger mostly."""
+        raws, _ = self._rows
+        found = self._materials.prepared(raws)
+        raws.clear()
+        return found
 
     @cached_property
     def labels_N(self) -> Tensor:

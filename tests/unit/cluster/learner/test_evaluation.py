@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Sequence
+
 import pytest
 import torch
+from torch import Tensor
 
 from cluster.domain.base import BlobRef
 from cluster.domain.compositions import Composition
 from cluster.domain.tasks import VectorRef
 from cluster.domain.work import Evaluated, EvaluateWork, TaskData
+from cluster.learner import evaluation as learner_evaluation
 from cluster.learner.artifacts import Materials
 from cluster.learner.evaluation import evaluate as evaluate_here
 from cluster.learner.learner import Learner
+from cluster.storage.blobs import Blobs
+from cluster.storage.samples import Raw
+from tacl.backbone import Item
 from tacl.compose.arithmetic import composed
 from tacl.errors import MixedRegimes
 from tacl.evaluation.metrics import accuracy
@@ -113,6 +121,28 @@ def test_a_model_of_vectors_seen_before_needs_no_encoder(
     terms = [(0.25, one), (-1.0, two)]
     for task, ref in zip(scene.tasks, scene.refs, strict=True):
         assert found.per_task[task.name].composed == direct(scene, terms, task.test, ref.head_blob)
+
+
+def test_while_a_pass_is_made_no_originals_are_held(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.rmtree(scene.home.path / "cache" / "tangents", ignore_errors=True)
+    read: list[list[Raw]] = []
+    held: list[int] = []
+    rows_of, plain = learner_evaluation.labelled_rows, Materials.plain
+
+    def rows(blobs: Blobs, part: BlobRef) -> tuple[list[Raw], list[int]]:
+        read.append((found := rows_of(blobs, part))[0])
+        return found
+
+    def passed(materials: Materials, items: Sequence[Item]) -> Tensor:
+        held.append(len(read[-1]))
+        return plain(materials, items)
+
+    monkeypatch.setattr(learner_evaluation, "labelled_rows", rows)
+    monkeypatch.setattr(Materials, "plain", passed)
+    evaluate(scene, tiny.composition((1.0, scene.refs[0])))
+    assert held == [0, 0]
 
 
 def test_what_was_not_kept_whole_is_computed_again(scene: Scene) -> None:
