@@ -25,6 +25,7 @@ from cluster.domain.operations import Answers, Ranked, candidates
 from cluster.domain.tasks import VectorRef
 from cluster.domain.work import Refreshed, RefreshWork, Result, Work
 from cluster.learner.artifacts import Materials
+from cluster.runtime import near
 from cluster.runtime.connection import NAMESPACE, connect, leave
 from cluster.serving import routing
 from cluster.serving.predictor import Predictor
@@ -303,6 +304,8 @@ def test_the_command_line_asks_the_predictors_of_the_server(client: Client, url:
     """It needs no second copy of the base."""
     task = client.status().tasks[0].name
     client.compose("shell", [f"+{task}"])
+    # The ingress that listened may have been lost.
+    until(lambda: near.answers(client.home.path, near.PREDICTORS), "one listens", PATIENCE)
     (answer,) = client.query("shell", tiny.pictures(1)[0]).answers
     assert answer.keys() == {task}
     connect(client.home)
