@@ -13,7 +13,7 @@ from jobs.cli.options import flag, number, option
 from tacl.errors import BadConfig, TaclError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping
 
     from cluster.domain.operations import StartedCluster
     from cluster.domain.receipts import CollectedGarbage
@@ -158,13 +158,12 @@ def up(
     with console.progress.saying("starting the cluster") as say:
         where = {"storage": storage, "registry": registry, "address": address}
         found = asked.up(base, generic, cpus, say, insecure=insecure, **where)
-    of_a_start = {"--cpus": cpus, "--address": address}
+    return found, lambda found: _up(found, {"--cpus": cpus, "--address": address})
+
+
+def _up(found: StartedCluster, of_a_start: Mapping[str, object]) -> str:
+    """`of_a_start`: flags that count when a cluster is started, None where they were not given."""
     given = [name for name, value in of_a_start.items() if value is not None]
-    return found, lambda found: _up(found, given)
-
-
-def _up(found: StartedCluster, given: Sequence[str]) -> str:
-    """`given`: flags that count when a cluster is started."""
     runs = "runs" if found.started else "ran already"
     said = (
         f"the cluster {runs}: base model {found.base} ({found.modality}), "
