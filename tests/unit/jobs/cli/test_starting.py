@@ -26,6 +26,12 @@ def test_the_command_line_is_light() -> None:
     assert done.stdout.strip() == "[]", done.stderr
 
 
+def test_waiting_threads_leave_the_processor_to_others_unless_told_otherwise() -> None:
+    told = "import os, jobs.cli.main; print(os.environ['GOMP_SPINCOUNT'])"
+    assert run("-c", told).stdout == "1000\n"
+    assert run("-c", told, GOMP_SPINCOUNT="7").stdout == "7\n"
+
+
 def test_what_only_reads_imports_nothing_that_computes() -> None:
     heavy = "('torch', 'ray', 'datasets', 'pyarrow', 'numpy', 'matplotlib', 'sqlalchemy')"
     reads = "import cluster.client.client, cluster.runtime.near, jobs.console.tables"
