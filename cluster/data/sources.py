@@ -15,26 +15,21 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
-from io import BytesIO
+from functools import lru_cache, partial
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import datasets
-import pyarrow as pa
 from datasets import Dataset, DatasetDict, config, load_dataset, load_dataset_builder
-from datasets.packaged_modules.csv import csv as csv_files
-from datasets.packaged_modules.folder_based_builder import folder_based_builder
-from datasets.packaged_modules.json import json as json_lines
+from datasets.data_files import url_to_fs
 from huggingface_hub import HfApi, constants
-from pyarrow import json as arrow_json
 
 from cluster.data.bad_rows import RowNames
 from cluster.data.expansion import require_bearable
 from cluster.data.frames import Rows, one_split
+from cluster.data.readers import OfWholeTables
 from cluster.data.written import Written, is_table, written
 from cluster.domain.names import meant
 from tacl.errors import (
@@ -48,7 +43,6 @@ from tacl.errors import (
     TooLarge,
 )
 
-NULL_FIRST = re.compile(rb"\A(?:\xef\xbb\xbf)?\s*null")  # in JSON
 Data = str | Path | Dataset | DatasetDict | Rows
 Splits = dict[str, Dataset]  # by name
 T = TypeVar("T")
@@ -66,46 +60,6 @@ class Opened:
     places: RowNames = field(default_factory=RowNames)
     notes: tuple[str, ...] = ()
 
-
-def _in_one_block(lines: BytesIO, read_options: arrow_json.ReadOptions) -> pa.Table:
-    """What crashes the process (pyarrow 26), and `datasets` has no option for: a column whose
-    values are of one type in one block and of another in the next, which in one block is an error;
-    and a first row that is null, which becomes what a later one is, a row without values."""
-    if NULL_FIRST.match(lines.getbuffer()):
-        lines = BytesIO(NULL_FIRST.sub(b"{}", lines.getvalue()))
-    size = lines.getbuffer().nbytes + 1
-    options = arrow_json.ReadOptions(use_threads=False, block_size=size)
-    return arrow_json.read_json(lines, read_options=options)
-
-
-@dataclass
-class _OfWholeFiles(json_lines.JsonConfig):
-    """What a column holds is told by all of a file, not by its first 10 MB; a later part of several
-    types would be read as JSON in quotes. Of a hub too, whose reader takes no such option."""
-
-    chunksize: int = -1
-
-
-@dataclass
-class _OfWholeTables(csv_files.CsvConfig):
-    """Likewise, not by its first 10,000 lines. Only an empty field is nothing: NA is a class."""
-
-    chunksize: int = 2**31 - 1
-    keep_default_na: bool = False
-    na_values: str | list[str] | None = ""
-
-    @property
-    def pd_read_csv_kwargs(self) -> dict[str, Any]:
-        usual = super().pd_read_csv_kwargs
-        if self.engine not in (None, "c") or len(self.sep or "") != 1 or self.skipfooter:
-            return usual  # pandas reads it in another way, which knows no such option
-        return usual | {"low_memory": False}  # which tells types by parts too
-
-
-_reader = SimpleNamespace(read_json=_in_one_block, ReadOptions=arrow_json.ReadOptions)
-json_lines.paj = folder_based_builder.paj = _reader
-json_lines.Json.BUILDER_CONFIG_CLASS = _OfWholeFiles
-csv_files.Csv.BUILDER_CONFIG_CLASS = _OfWholeTables
 
 BESIDE = 1000  # files in whose names a misspelt one is looked for
 HUB_SECONDS = 10.0  # how long a hub may take to say that it knows a data set
@@ -131,7 +85,8 @@ def opened(data: Data, named: Collection[str | None] = ()) -> Iterator[Opened]:
     with TemporaryDirectory(prefix="tacl-data-") as cache, _quiet():
         if isinstance(data, str | Path):
             name = str(data)
-            found = _read(name, Path(cache), [one for one in named if one])
+            with _listed_once():
+                found = _read(name, Path(cache), [one for one in named if one])
         else:
             name, found = "the data set", _held(data)
         empty = [split for split, rows in found.splits.items() if not rows.num_rows]
@@ -177,8 +132,7 @@ def _written(data: str, path: Path, cache: Path, named: Collection[str]) -> Writ
     found = {
         str(file.relative_to(path)): _told(data, partial(written, file, named)) for file in files
     }
-    texts = frozenset[int]().union(*(one.texts for one in found.values()))
-    first, *others = (replace(one, lines=(), texts=texts) for one in found.values())
+    first, *others = (replace(one, lines=()) for one in found.values())
     if any(other != first for other in others):
         raise BadColumns(
             f"{data}: {', '.join(found)} are written in different ways (separator, encoding, "
@@ -194,7 +148,7 @@ def _tables(data: str, path: Path, cache: Path) -> list[Path]:
         return []
     _require_no_pattern(data, path)
     builder = _told(data, lambda: load_dataset_builder(str(path), cache_dir=str(cache)))
-    if not isinstance(builder.config, csv_files.CsvConfig):
+    if not isinstance(builder.config, OfWholeTables):
         return []
     splits: Any = builder.config.data_files
     return sorted(Path(file) for files in splits.values() for file in files)
@@ -347,6 +301,17 @@ def _ask_hub(name: str) -> None:
             f"does not give it ({reason}). Give a path, or HF_HUB_OFFLINE=1 to use what was "
             "downloaded before."
         ) from failure[0]
+
+
+@contextmanager
+def _listed_once() -> Iterator[None]:
+    """`datasets` lists a folder anew for each of its 66 patterns; here once, by this thread."""
+    files: Any = url_to_fs(os.sep)[0]  # of this thread alone
+    files.find = lru_cache(None)(files.find)
+    try:
+        yield
+    finally:
+        del files.find
 
 
 @contextmanager

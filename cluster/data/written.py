@@ -36,16 +36,9 @@ LATIN = "cp1252"  # Latin-1 as it is written on most machines
 SAMPLE = 1000  # records that tell separator and header
 MOST_ACCENTS = 0.3  # share of the letters; more is no language that is written in Latin-1
 NAME = re.compile(r"[^\W\d]\w*([ ./-]\w+){0,3}")  # of a column, as people write them
-# A code such as 007 is none: it would become 7.
-NUMBER = re.compile(r"\s*[+-]?((0|[1-9]\d{0,18})(\.\d*)?|\.\d+)([eE][+-]?\d+)?\s*")
-TRUTHS = ("true", "false")  # what pandas takes for such
 MOST_LETTERS = 1 << 24  # of a field; else the reader below stops at 131,072
 csv.field_size_limit(max(csv.field_size_limit(), MOST_LETTERS))
 Record = list[str]
-
-
-def _as_written(field: str) -> str | None:
-    return field or None
 
 
 @dataclass(frozen=True)
@@ -58,15 +51,12 @@ class Written:
     width: int
     spaced: bool = False  # as `text, label`
     lines: tuple[int, ...] = ()
-    texts: frozenset[int] = frozenset()  # columns that hold more than numbers, or truths
 
     def options(self) -> dict[str, Any]:
         """For the CSV reader of `datasets`."""
         named = {} if self.header else {"header": None, "names": _numbered(self.width)}
         said = {"sep": self.separator, "encoding": self.encoding}
-        # What is text in one file is so in all.
-        texts = {"converters": dict.fromkeys(self.texts, _as_written)}
-        return said | named | texts | {"skipinitialspace": self.spaced}
+        return said | named | {"skipinitialspace": self.spaced}
 
     def notes(self) -> list[str]:
         """What a submitter may not expect."""
@@ -104,26 +94,17 @@ def written(path: Path, named: Collection[str] = ()) -> Written:
     width, lines, long = len(sample[0]), [], []
     spaced = width > 1 and _is_spaced(sample)
     header = _has_header(_sample(path, encoding, separator, spaced), named)
-    not_numbers, not_truths = set[int](), set[int]()
     with _text(path, encoding) as text:
         for line, record in _records(text, separator, spaced):
             lines.append(line)
             if len(record) > width:
                 long.append(line)
-            if header and len(lines) == 1:
-                continue
-            for place, cell in enumerate(record[:width]):
-                if cell and place not in not_numbers and not NUMBER.fullmatch(cell):
-                    not_numbers.add(place)
-                if cell and place not in not_truths and cell.lower() not in TRUTHS:
-                    not_truths.add(place)
     if long:
         raise BadColumns(
             f"{path.name}: {_numbers(long)} more fields than the {width} of the first line; put a "
             f'text that holds {separator!r} in quotes, "like{separator} this"'
         )
-    texts = frozenset(not_numbers & not_truths)
-    return Written(encoding, separator, header, width, spaced, tuple(lines[header:]), texts)
+    return Written(encoding, separator, header, width, spaced, tuple(lines[header:]))
 
 
 def _numbers(lines: Sequence[int]) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from datasets import Dataset, load_dataset
+from datasets.packaged_modules.csv.csv import Csv, CsvConfig
 
 from cluster.data import sources
 from cluster.data.ingest import ingest, ingest_shots
@@ -124,6 +125,30 @@ def test_a_table_of_a_hub_is_read_as_one_of_this_machine(
     compressed(tmp_path / "hub/many/train.csv.gz")
     (tmp_path / "hub/many/train.csv").unlink()
     assert ingest(f"{hub}:many.v2", blobs, "text").classes == ("0", "1", "NA")
+
+
+def test_codes_of_a_hub_that_begin_with_zeros_are_no_numbers(
+    hub: str, tmp_path: Path, blobs: Blobs
+) -> None:
+    """In each of its files, whatever another holds."""
+    for name, codes in (("train.csv", ("01", "1", "007", "0")), ("other.csv", ("0", "1"))):
+        lines = [f"{name} {number},{codes[number % len(codes)]}" for number in range(80)]
+        (tmp_path / "hub/many" / name).write_text("\n".join(["text,label", *lines]))
+    assert ingest(f"{hub}:many.v2", blobs, "text").classes == ("0", "007", "01", "1")
+
+
+def test_what_another_program_kept_of_a_hub_is_not_taken(tmp_path: Path) -> None:
+    """`datasets` keeps what it read, in its own way, under the commit of the hub."""
+
+    class Usual(Csv):
+        BUILDER_CONFIG_CLASS = CsvConfig
+
+    file = csv(tmp_path / "train.csv")
+    kept = [
+        kind(str(tmp_path), "several", hash="c0ffee", data_files=str(file)).cache_dir
+        for kind in (Csv, Usual)
+    ]
+    assert kept[0] != kept[1]
 
 
 def test_a_table_of_a_hub_may_have_a_separator_of_several_letters(

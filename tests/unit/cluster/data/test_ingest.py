@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
+from fsspec.implementations.local import LocalFileSystem
 
 from cluster.data.ingest import ingest, ingest_samples
+from cluster.data.sources import opened
 from cluster.domain.tasks import Reading
 from cluster.storage.blobs import Blobs
 from tacl.errors import BadColumns, EmptySplit, ModalityMismatch
@@ -176,3 +179,26 @@ def test_progress_counts_every_row_checked(tmp_path: Path, blobs: Blobs) -> None
     seen: list[tuple[int, int]] = []
     ingest(csv(tmp_path / "d.csv", 100), blobs, "text", progress=lambda *p: seen.append(p))
     assert seen[-1] == (100, 100)
+
+
+def test_a_folder_is_listed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`datasets` lists it for every pattern by which a name may say a split, and each time anew."""
+    for split in ("train", "test"):
+        image_folder(tmp_path / "pictures" / split)
+    listed: list[str] = []
+    usual = LocalFileSystem.ls
+
+    def ls(files: LocalFileSystem, path: str, **how: object) -> object:
+        listed.append(path)
+        return usual(files, path, **how)
+
+    monkeypatch.setattr(LocalFileSystem, "ls", ls)
+    for more in range(2):  # and what is new in it is seen
+        (tmp_path / "pictures/train/a" / f"{more}.png").write_bytes(png(more))
+        listed.clear()
+        with opened(tmp_path / "pictures") as found:
+            assert {name: len(rows) for name, rows in found.splits.items()} == {
+                "train": 25 + more,
+                "test": 24,
+            }
+        assert max(Counter(listed).values()) < 6
