@@ -74,7 +74,7 @@ def backup(home: Home, target: str | Path, count: Count) -> BackedUp:
         if _lies_in(uri, kept):
             raise BadConfig(f"{target} lies in the home, at {kept}, and would be lost with it")
     place = Storage(uri)
-    with _alone(home), _folder_in(home) as folder, _written(place.uri):
+    with _written(place.uri), _alone(home), _folder_in(home) as folder:
         before = _manifest(place)
         files = Blobs(place.below(FILES).uri, cache=folder)
         copying = _Copying(home, files, folder / SNAPSHOT, count)

@@ -184,7 +184,7 @@ def _join(home: Home, served: Running) -> None:
 def _silent(home: Home, why: str) -> ClusterNotRunning:
     return ClusterNotRunning(
         f"the cluster of {home.path} runs and does not answer: {why}. "
-        f"See {home.logs}, then `tacl down` and `tacl up`."
+        f"See {home.logs}, then {home.command('down')}, and {home.command('up')}."
     )
 
 

@@ -162,7 +162,7 @@ def _home(home: Home) -> Check:
 def _privacy(home: Home) -> Check:
     """Whether other users of the machine are kept out of samples, vectors and tokens."""
     mode = home.path.stat().st_mode & 0o777 if home.path.is_dir() else 0o700
-    advice = f"close it: chmod 700 {quote(str(home.path))}, or `tacl up`, which does that"
+    advice = f"close it: chmod 700 {quote(str(home.path))}, or {home.command('up')}"
     found = "others are kept out" if not mode & 0o077 else f"others may enter: mode {mode:o}"
     return Check(check="privacy", ok=not mode & 0o077, found=found, advice=advice)
 
@@ -205,12 +205,12 @@ def _storage(home: Home, references: Callable[[], References] | None) -> Iterato
 def _cluster(home: Home, ask: Callable[[], Resources] | None) -> Check:
     if ask is None:
         running = home.running() is not None
-        found = "running" if running else "not running; `tacl up` starts it"
+        found = "running" if running else f"not running; start it: {home.command('up')}"
         return Check(check="cluster", ok=True, found=found)
     try:
         room = ask()
     except TaclError as error:
-        advice = f"see {home.logs}, then `tacl down` and `tacl up`"
+        advice = f"see {home.logs}, then {home.command('down')}, and {home.command('up')}"
         return Check(check="cluster", ok=False, found=str(error), advice=advice)
     free = f"{room.free_cpus} of {room.cpus} CPUs and {room.free_gpus:g} of {room.gpus} GPUs free"
     return Check(check="cluster", ok=True, found=f"running: {free}")

@@ -94,7 +94,7 @@ def stop(home: Home) -> bool:
     if head is None:
         raise ClusterNotRunning(
             f"the cluster of {home.path} runs on another machine, as process {running.pid}; stop "
-            "it there: tacl down"
+            f"it there: {home.command('down')}"
         )
     head.terminate()
     deadline = time.monotonic() + STOP_SECONDS
@@ -192,7 +192,8 @@ def _await_again(home: Home) -> None:
         if time.monotonic() > deadline:
             raise ClusterNotRunning(
                 f"the cluster of {home.path} was lost and could not be started again: "
-                f"{running.lost}. It is tried for ever; see {home.logs}, or `tacl down`."
+                f"{running.lost}. It is tried for ever; see {home.logs}, or end it: "
+                f"{home.command('down')}"
             )
         time.sleep(0.1)
 

@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Client, Connection
 from pathlib import Path
-from shlex import quote
 from threading import Thread
 from typing import Any, cast
 
@@ -103,9 +102,7 @@ def running(home: Home) -> Running:
     found = home.running()
     if found is None:
         home.founded()
-        raise ClusterNotRunning(
-            f"no cluster serves {home.path}; start it: tacl up --home {quote(str(home.path))}"
-        )
+        raise ClusterNotRunning(f"no cluster serves {home.path}; start it: {home.command('up')}")
     if found.lost is not None:
         raise ClusterNotRunning(
             f"the cluster of {home.path} is being started again ({found.lost}); what was "

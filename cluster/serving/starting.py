@@ -35,15 +35,15 @@ def start(home: Home, asked: Serving) -> str:
     if now is not None and (now.host, now.port) != (asked.host, asked.port):
         raise errors.BadConfig(
             f"the home is served at {now.host}:{now.port} already, and not at {asked.host}:"
-            f"{asked.port}; stop that first: tacl serve --stop"
+            f"{asked.port}; stop that first: {home.command('serve')} --stop"
         )
     connect(home)
     logging.getLogger("ray.serve").setLevel(logging.WARNING)  # else it tells the terminal its steps
     running = home.running()
     if running and not running.joined:  # else it grows, and its head may be another machine
-        _require_place(asked)
+        _require_place(home, asked)
         if not serve.status().proxies:
-            _require_free(asked.host, asked.port)
+            _require_free(home, asked.host, asked.port)
     options = HTTPOptions(host=asked.host, port=asked.port)
     try:
         serve.start(http_options=options, proxy_location="HeadOnly", logging_config=LOGGING)
@@ -58,18 +58,18 @@ def start(home: Home, asked: Serving) -> str:
     return f"http://{host}:{asked.port}"
 
 
-def _require_place(asked: Serving) -> None:
+def _require_place(home: Home, asked: Serving) -> None:
     """NotPlaceable for what no predictor will ever have: Serve would wait for it."""
     there = ray.cluster_resources()
     for name, amount in (("CPU", asked.cpus), ("GPU", asked.gpus)):
         if amount > (most := there.get(name, 0)):
             raise errors.NotPlaceable(
                 f"each predictor is to have {amount:g} {name}s, and this cluster has {most:g}; "
-                f"ask for less: tacl serve --{name.lower()}s {most:g}"
+                f"ask for less: {home.command('serve')} --{name.lower()}s {most:g}"
             )
 
 
-def _require_free(host: str, port: int) -> None:
+def _require_free(home: Home, host: str, port: int) -> None:
     """BadConfig. Serve itself (ray 2.60) shares a port with what else of this user listens there,
     such as the server of another home: requests would come to either."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -84,7 +84,8 @@ def _require_free(host: str, port: int) -> None:
             why = str(getattr(error, "strerror", error)).partition(" (")[0]
             raise errors.BadConfig(
                 f"nothing can be served at {host}:{port}: {why}. Where another program has the "
-                "port, such as the server of another home, name another: tacl serve --port PORT"
+                "port, such as the server of another home, name another: "
+                f"{home.command('serve')} --port PORT"
             ) from error
 
 

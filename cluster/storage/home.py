@@ -30,6 +30,7 @@ SETTINGS = "settings.json"
 ANSWERS = "tacl.toml"  # what `tacl init` was told
 REGISTRIES = "registries"  # of the cache: as they were before a migration; `tacl gc` deletes them
 EMBEDDED = "embedded"  # the base that needs no data of anybody's
+RESTORE = "Restore it from a backup."
 FATAL = "error: "  # begins the last line of the log of a head that could not go on
 
 
@@ -108,6 +109,10 @@ class Home:
         caches = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
         return Home(caches / "tacl" / hashlib.sha256(text.encode()).hexdigest()[:16], text)
 
+    def command(self, verb: str) -> str:
+        """To be typed anywhere, about this home."""
+        return f"tacl {verb} --home {quote(str(self.path))}"
+
     @property
     def where(self) -> str:
         """What `at` finds it by on every node of its cluster."""
@@ -172,8 +177,8 @@ class Home:
         if settings is None:
             chosen = "" if (self.path / ANSWERS).exists() else " --base SPEC"
             raise ClusterNotRunning(
-                f"{self.path} is no home of TACL yet; make it one: tacl up "
-                f"--home {quote(str(self.path))}{chosen}, or name another with --home"
+                f"{self.path} is no home of TACL yet; make it one: {self.command('up')}{chosen}, "
+                "or name another with --home"
             )
         return settings
 
@@ -186,12 +191,15 @@ class Home:
 
     def running(self) -> Running | None:
         """None when no cluster serves this home, a killed one included."""
-        running = _read(self.running_file, Running)
-        return running if running and self._locked() else None
+        return _read(self.running_file, Running, self._begin_anew()) if self._locked() else None
 
     def serving(self) -> Serving | None:
         """None when nothing is served."""
-        return _read(self.serving_file, Serving)
+        return _read(self.serving_file, Serving, self._begin_anew())
+
+    def _begin_anew(self) -> str:
+        """What to do about a file that every start of the cluster makes anew."""
+        return f"End the process that serves {self.path}, then start it again: {self.command('up')}"
 
     @contextmanager
     def lock(self, patience: float = 1.0, held: int | None = None) -> Iterator[int]:
@@ -211,7 +219,7 @@ class Home:
                     raise HomeInUse(
                         f"{self.path} is served by another cluster (process "
                         f"{running.pid if (running := self.running()) else 'starting'}). "
-                        "Stop it with `tacl down`, or use another --home."
+                        f"Stop it, {self.command('down')}, or use another --home."
                     )
                 time.sleep(0.02)
             yield file.fileno()
@@ -239,14 +247,16 @@ def require_founder(home: Home, chosen: Founding) -> None:
     settings, base = home.settings(), chosen.base
     if settings is None and base is None:
         raise BadConfig(
-            f"{home.path} is a new home and needs a base: tacl up --base SPEC, where SPEC is "
+            f"{home.path} is a new home and needs a base: {home.command('up')} --base SPEC, where "
+            "SPEC is "
             "embedded, hf:DIRECTORY_OR_ID, open_clip:NAME@WEIGHTS or timm:NAME@FILE?size=N; or "
-            "answer the three questions of tacl init"
+            f"answer three questions: {home.command('init')}"
         )
     if settings is None and base != EMBEDDED and chosen.generic is None:
         raise BadConfig(
             f"a new home with the base {base} needs a generic data set, the reference that every "
-            "task is trained against: tacl up --generic DATA"
+            f"task is trained against: {home.command('up')} --base {quote(str(base))} "
+            "--generic DATA"
         )
     if settings is not None:
         has = {"base": settings.base.spec, **settings.model_dump(include={"storage", "registry"})}
@@ -282,19 +292,19 @@ def write(path: Path, message: Message) -> None:
         stream.write(f"{message.model_dump_json(indent=2)}\n".encode())
 
 
-def _read(path: Path, kind: type[M]) -> M | None:
+def _read(path: Path, kind: type[M], advice: str = RESTORE) -> M | None:
     try:
         data = path.read_bytes()
     except FileNotFoundError:
         return None
-    return _parsed(data, kind, str(path))
+    return _parsed(data, kind, str(path), advice)
 
 
-def _parsed(data: bytes, kind: type[M], name: str) -> M:
+def _parsed(data: bytes, kind: type[M], name: str, advice: str = RESTORE) -> M:
     try:
         return kind.model_validate_json(data)
     except ValidationError as error:
-        raise BadConfig(f"{name} cannot be read: {error}. Restore it from a backup.") from error
+        raise BadConfig(f"{name} cannot be read: {error}. {advice}") from error
 
 
 def try_lock(descriptor: int, kind: int) -> bool:

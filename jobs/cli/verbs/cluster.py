@@ -56,7 +56,7 @@ def init(
     from cluster.domain.operations import WrittenConfig
 
     path = asked.init(base, generic or None, cpus)
-    command = f"tacl up --home {quote(str(asked.home.path))}"
+    command = asked.home.command("up")
     return WrittenConfig(file=path), lambda _: f"wrote {path}; start the cluster: {command}"
 
 

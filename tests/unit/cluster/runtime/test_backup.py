@@ -107,6 +107,21 @@ def test_a_disk_that_is_full_is_told_in_words(
     assert not (tmp_path / "new").exists()
 
 
+def test_a_home_on_a_disk_that_nobody_may_write_is_told_in_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, usual = new_home(tmp_path / "home"), Path.touch
+
+    def touch(path: Path, *how: Any, **more: Any) -> None:
+        if path.is_relative_to(home.path):
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+        usual(path, *how, **more)
+
+    monkeypatch.setattr(Path, "touch", touch)
+    with pytest.raises(StorageUnavailable, match=r"home/backup\.lock cannot be written: Read-only"):
+        backup(home, tmp_path / "kept", quiet)
+
+
 def test_a_file_that_cannot_be_read_is_told_as_such(tmp_path: Path) -> None:
     """And not that there is no room where it was to be written."""
     home, kept = lived(tmp_path / "home").home, tmp_path / "kept"

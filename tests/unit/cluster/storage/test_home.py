@@ -29,6 +29,19 @@ def test_settings_that_were_damaged_are_said_to_be(tmp_path: Path) -> None:
             home.settings()
 
 
+def test_what_a_killed_head_left_damaged_keeps_no_cluster_from_starting(tmp_path: Path) -> None:
+    """Every start makes it anew. Of a head that lives it is said, and what to do."""
+    home = Home(tmp_path / "a home")
+    home.path.mkdir()
+    home.running_file.write_text("{")
+    assert home.running() is None
+    with home.lock():
+        assert home.running() is None
+        home.running_file.write_text("{")
+        with pytest.raises(BadConfig, match=f"then start it again: tacl up --home '{home.path}'"):
+            home.running()
+
+
 def test_a_home_in_a_bucket_has_its_part_where_caches_are(monkeypatch: pytest.MonkeyPatch) -> None:
     """An empty variable says as little as none."""
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)

@@ -112,4 +112,4 @@ def test_a_home_that_cannot_be_read_is_a_refusal_where_nobody_names_it_too(
     (tmp_path / ".tacl").write_text("no folder")
     refused = CliRunner().invoke(main.app, ["status"])
     assert refused.exit_code == exit_code(BadConfig(""))
-    assert refused.stderr == f"error: {tmp_path}/.tacl/cluster.json: Not a directory\n"
+    assert refused.stderr == f"error: {tmp_path}/.tacl/lock: Not a directory\n"
