@@ -13,22 +13,26 @@ from rich.text import Text
 from cluster.domain.base import PAGE
 from cluster.domain.status import TaskState, TaskStatus
 from jobs.console import tables
-from jobs.console.progress import lines
+from jobs.console.progress import left_of, lines, time_left
 
 PERIOD = 1.0  # seconds between two looks
 
 
 def watch(look: Callable[[], tables.Overview]) -> None:
-    """Until it is interrupted; in a file, a line for what changes."""
+    """Until it is interrupted, drawn anew where it has changed; in a file, a line for that."""
     console = tables.console()
     if not console.is_terminal:
         tell = lines(console)
         while True:
             tell(look())
             time.sleep(PERIOD)
+    seen: tuple[object, ...] = ()
     with Live(console=console, screen=True, auto_refresh=False) as live:
         while True:
-            live.update(fitting(look(), console), refresh=True)
+            found = look()
+            left = [time_left(left_of(one)) for one in (*found.tasks, *found.work)]
+            if seen != (seen := (found, left, console.size)):
+                live.update(fitting(found, console), refresh=True)
             time.sleep(PERIOD)
 
 

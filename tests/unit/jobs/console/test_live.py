@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from io import StringIO
 from pathlib import Path
 
 import pytest
 from rich.console import Console
+from rich.text import Text
 
 from cluster.domain.base import PAGE, RequestContext
 from cluster.domain.status import ClusterStatus, Phase, RunState, TaskState, TaskStatus
 from cluster.domain.work import Progress
 from cluster.scheduler.state import Node
 from jobs.cli.app import telling
-from jobs.console import progress
+from jobs.console import live, progress
 from jobs.console.live import fitting, shown, watch
 from jobs.console.progress import counting, described, duration, lines, saying, stderr
 from jobs.console.tables import Overview
@@ -55,6 +58,43 @@ def test_in_a_file_it_is_lines_on_stdout(tmp_path, capsys: pytest.CaptureFixture
     told = capsys.readouterr()
     assert told.out.startswith("faces: training, step 40 of 100")
     assert told.err == ""
+
+
+def test_a_screen_is_drawn_anew_where_something_has_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the time that is left, which changes while nothing else does; or the screen itself."""
+    scene = Scene(tmp_path)
+    scene.submit("faces")
+    idle, timed = look(scene, None), look(scene, 80.0)
+    screen = Console(file=StringIO(), force_terminal=True, width=100, height=30)
+    clock, drawn = [time.time()], list[int]()
+
+    def looks() -> Iterator[Overview]:
+        yield from (idle, idle, timed, timed)
+        clock[0] += 2
+        yield from (timed, timed)
+        screen.width = 90
+        yield from (timed, timed)
+
+    each = enumerate(looks())
+    number = 0
+
+    def until_it_ends() -> Overview:
+        nonlocal number
+        try:
+            number, found = next(each)
+        except StopIteration:
+            raise KeyboardInterrupt from None
+        return found
+
+    monkeypatch.setattr(live.tables, "console", lambda: screen)
+    monkeypatch.setattr(live, "fitting", lambda *_: drawn.append(number) or Text())
+    monkeypatch.setattr(live.time, "sleep", lambda _: None)
+    monkeypatch.setattr(progress.time, "time", lambda: clock[0])
+    with pytest.raises(KeyboardInterrupt):
+        watch(until_it_ends)
+    assert drawn == [0, 2, 4, 6]
 
 
 def test_what_others_wrote_is_no_markup(
