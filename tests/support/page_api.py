@@ -30,6 +30,8 @@ class FakeApi:
         self.modality, self.head_kind = "image", "text"
         self.tasks: list[dict[str, Any]] = []
         self.work: list[dict[str, Any]] = []
+        self.partly = False  # whether who heard all once is told what is there no more
+        self.told = set[str]()  # work
         self.rows: list[dict[str, Any]] = []
         self.findings: list[dict[str, Any]] = []
         self.loudest: list[dict[str, Any]] = []
@@ -99,11 +101,14 @@ class FakeApi:
 
     def _cluster(self, app: FastAPI) -> None:
         @app.get("/v1/status")
-        def status() -> Any:
+        def status(since: str = "") -> Any:
             base = {"spec": "embedded", "modality": self.modality, "head_kind": self.head_kind}
             told = {"base": base, "tasks": self.tasks, "work": self.work}
             told["trouble"] = self.trouble
-            return told | {"version": "1", "whole": True, "more": False, "gone": []}
+            whole, before = not (self.partly and since), self.told
+            self.told = {run["run_id"] for run in self.work}
+            gone = [] if whole else sorted(before - self.told)
+            return told | {"version": "1", "whole": whole, "more": False, "gone": gone}
 
         @app.get("/v1/me")
         def me() -> Any:

@@ -90,6 +90,32 @@ def test_what_work_found_is_seen_while_other_work_goes_on(api: FakeApi, open_pag
     says(page, "#accuracy", "90.0")
 
 
+def test_what_work_found_is_asked_for_where_work_ended_and_not_else(
+    api: FakeApi, open_page: Any
+) -> None:
+    """Of a cluster that tells only what is new."""
+    api.partly = True
+    api.ready("digits")
+    run = {"about": "evaluating", "kind": "evaluate", "state": "running", "reason": None}
+    run |= {"run_id": "first", "steps": 400, "loss": None}
+    api.work = [{**run, "step": 100}]
+    page = open_page()
+    says(page, "#accuracy", "No model has been measured yet")
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url.rpartition("/")[2]))
+    for step in (200, 300):  # the second is looked at once the first look has ended
+        api.work = [{**run, "step": step}]
+        api.changes += 1
+        says(page, ".work .progress", f"{step} of 400 rows")
+    assert "status?since=1" in asked
+    assert "accuracy" not in asked
+    api.measured({"digits": 0.9})
+    api.work = [{**run, "run_id": "second", "step": 0}]
+    api.changes += 1
+    says(page, "#accuracy", "90.0")
+    assert page.locator(".work li").count() == 1
+
+
 def test_where_a_vector_comes_from(api: FakeApi, open_page: Any) -> None:
     api.ready("digits")
     page = open_page()
