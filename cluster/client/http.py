@@ -210,7 +210,10 @@ class Server:
         try:
             return self._http.request(verb, f"/v1/{path}", **content)
         except httpx2.HTTPError as error:
-            raise ClusterNotRunning(f"{self._url} does not answer: {error}") from error
+            raise ClusterNotRunning(
+                f"{self._url} does not answer: {error}. Start its server (tacl serve, on its "
+                "machine), or use another address."
+            ) from error
         except ValueError as error:  # a text that is no UTF-8, a number that JSON has not
             raise BadConfig(f"what is asked cannot be sent: {error}") from error
 

@@ -66,7 +66,7 @@ class ModelOperations(Session):
         anything else, AliasMoved when somebody moves it meanwhile."""
         moves = [move for move in self.aliases(name).history if move.name == alias]
         if not moves or moves[-1].came_from is None:
-            raise UnknownVector(f"{name}@{alias} never meant another version")
+            raise UnknownVector(f"{name}@{alias} meant no other version to go back to")
         return self.move_alias(name, alias, moves[-1].came_from, moves[-1].version)
 
     # -- models

@@ -91,7 +91,9 @@ def opened(data: Data, named: Collection[str | None] = ()) -> Iterator[Opened]:
             name, found = "the data set", _held(data)
         empty = [split for split, rows in found.splits.items() if not rows.num_rows]
         if empty or not found.splits:
-            raise EmptySplit(f"{name}: split {', '.join(empty) or 'train'} has no rows")
+            raise EmptySplit(
+                f"{name}: split {', '.join(empty) or 'train'} has no rows; each needs some"
+            )
         yield found
 
 

@@ -115,7 +115,7 @@ class CompositionMethod(Message):
     select: str | None = Field(
         default=None,
         description="For atlas: learn coefficients of B vectors per block (blockwise:B), of B "
-        "whole vectors (whole:B), or of B at random (random:B).",
+        "whole vectors (whole:B), or of B at random (random:B). Default: of all, per block.",
     )
     fit: Fit | None = None
     adapt: Adapt | None = None

@@ -72,7 +72,9 @@ def backup(home: Home, target: str | Path, count: Count) -> BackedUp:
     uri = absolute_uri(str(target))
     for kept in filter(None, (home.path.as_uri(), home.founded().storage)):
         if _lies_in(uri, kept):
-            raise BadConfig(f"{target} lies in the home, at {kept}, and would be lost with it")
+            raise BadConfig(
+                f"{target} lies in the home, at {kept}, and would be lost with it; name another"
+            )
     place = Storage(uri)
     with _written(place.uri), _alone(home), _folder_in(home) as folder:
         before = _manifest(place)

@@ -130,7 +130,7 @@ def described(home: Home, started: bool) -> StartedCluster:
     """What runs. ClusterNotRunning when nothing does."""
     settings, running = home.settings(), home.running()
     if settings is None or running is None:
-        raise ClusterNotRunning(f"no cluster serves {home.path}")
+        raise ClusterNotRunning(f"no cluster serves {home.path}; start it: {home.command('up')}")
     return StartedCluster(
         home=str(home.path),
         base=settings.base.spec,

@@ -44,7 +44,9 @@ def _backed_up(found: BackedUp) -> str:
 @verb("cluster", home=False)
 def restore(
     source: Annotated[str, argument("SOURCE", f"Where a backup is: {PLACE}.")],
-    place: Annotated[Path, argument("HOME", "A directory that is not there.", parser=path)],
+    place: Annotated[
+        Path, argument("HOME", "Where to: an empty directory, or a new one.", parser=path)
+    ],
     storage: Annotated[
         str | None, option("URI", "As for `up`, an empty one.", show_default="the home")
     ] = None,

@@ -123,7 +123,7 @@ def submit(runs: Annotated[int, number("Tasks, one after another.")] = 3) -> Tol
 @verb("bench", of=bench)
 def learners(
     runs: Annotated[int, number("Trainings that wait in the queue.", 2)] = 8,
-    steps: Annotated[int, number("Of each.")] = 100,
+    steps: Annotated[int, number("Optimizer steps of each training.")] = 100,
     rounds: Annotated[int, number("Rounds; each way runs once in each.")] = 1,
 ) -> Told:
     """Queued trainings by learners that go on with the next, and by one process for each."""

@@ -100,7 +100,7 @@ def up(
         str | None,
         option(
             "SPEC",
-            "Base model, for a new home: embedded, hf:DIRECTORY_OR_ID, "
+            "Base model, needed for a new home: embedded, hf:DIRECTORY_OR_ID, "
             "open_clip:NAME@WEIGHTS, timm:NAME@FILE?size=N.",
         ),
     ] = None,
@@ -108,8 +108,9 @@ def up(
         str | None,
         option(
             "DATA",
-            "Unlabelled data of the same kind as the tasks, for a new home: every vector is "
-            "penalised on it. Generated for the embedded model.",
+            "Unlabelled data that are of none of the tasks, for a new home: texts or pictures, "
+            "as the base model reads; every vector is penalised on them.",
+            show_default="needed; of the embedded model, generated pictures",
         ),
     ] = None,
     cpus: Annotated[int | None, number("CPUs to use.", show_default="all")] = None,

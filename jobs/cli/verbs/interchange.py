@@ -42,7 +42,8 @@ def export(
     ] = "safetensors",
     licence: Licence = None,
     accept: Annotated[
-        bool, flag("--accept", "Write it even if accuracy is lost; the model card says how much.")
+        bool,
+        flag("--accept", "Write it though over 2 points of accuracy are lost; the card tells."),
     ] = False,
     public: Public = False,
 ) -> cli.Told:

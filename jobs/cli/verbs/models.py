@@ -49,8 +49,10 @@ def _version(text: str) -> int:
 @verb("models")
 def alias(
     asked: Client,
-    name: Annotated[str, argument("NAME[@ALIAS]", "digits@champion", names.tasks)],
-    version: Annotated[str | None, argument("[vN]", "Move the alias to this version.")] = None,
+    name: Annotated[str, argument("NAME[@ALIAS]", "Task, or one of its aliases.", names.tasks)],
+    version: Annotated[
+        str | None, argument("[vN]", "Move it to this version; default: show.")
+    ] = None,
     expected: Annotated[
         str | None, option("vN", "Move only if the alias is at this version now.", "--from")
     ] = None,
@@ -91,13 +93,13 @@ def interference(
     ] = None,
     picture: Annotated[
         Path | None,
-        place("FILE.png", "Where to write a heat map of the former.", show_default="none is drawn"),
+        place("FILE.png", "Draw the newest 24 as a heat map there.", show_default="none is drawn"),
     ] = None,
 ) -> Told:
-    """Show the interference of each vector on each task, or of one and on one.
+    """Show what each vector does to each task, or what one does to others, and theirs to it.
 
-    Changes of the logits and tau_jp, on probe rows: a row per vector, a column per task, of the
-    newest 24, and the loudest pairs of all; or what one vector does to others, and theirs to it.
+    Changes of the logits, and tau_jp, on probe rows. Without a name: a row per vector, a column per
+    task, of the newest 24, and the loudest pairs of all.
     """
     if name is not None and picture is not None:
         raise BadConfig("the heat map is of the matrix: leave the name out, or --picture")
@@ -126,28 +128,28 @@ def compose(
         ),
     ] = None,
     fit: Annotated[
-        str | None, option("DATA", "Labelled rows of a new task to fit to: atlas, grid.")
+        str | None, option("DATA", "For atlas and grid: labelled rows of a new task to fit to.")
     ] = None,
     shots: Annotated[
-        int | None, option("K", "Rows of each class to fit to; the others are held out.")
+        int | None, option("K", "With --fit: rows of each class to fit to; others are held out.")
     ] = None,
     adapt: Annotated[
         str | None,
         option(
             "DATA",
-            "Unlabelled inputs to adapt to: atlas, adamerging. They are of the recipe's tasks, or, "
+            "For atlas and adamerging: unlabelled inputs to adapt to, of the recipe's tasks or, "
             "with --classes, of a new one.",
         ),
     ] = None,
     update: Annotated[
-        bool, flag("--update", "The same recipe with the current champions.")
+        bool, flag("--update", "Compose the same recipe of the current champions.")
     ] = False,
     cancel: Annotated[bool, flag("--cancel", "Stop the user's composition runs.")] = False,
     **how: Any,
 ) -> Told:
     """Compose a user's model from vectors.
 
-    Versions are pinned: newer ones are used only when you compose again, or --update.
+    Versions are pinned: newer ones are used only once you compose again, or with --update.
     """
     how |= {"fit": fit, "shots": shots, "adapt": adapt}
     method = how.pop("method")
@@ -178,7 +180,7 @@ def evaluate(
     user: names.User,
     terms: Annotated[
         list[str] | None,
-        argument("[TERM]...", "Of these instead; the model stays as it is.", names.terms),
+        argument("[TERM]...", "A recipe to evaluate; the model stays as it is.", names.terms),
     ] = None,
     classes: Annotated[
         str | None,
@@ -192,11 +194,12 @@ def evaluate(
 ) -> Told:
     """Evaluate a user's model, or what a recipe would give, on the test rows of its tasks.
 
-    zero-shot: base model with class names, or class means: of labelled rows, where it reads no
-    names; individual: the task's own vector alone, as first trained; composed: the user's model.
-    normalised: mean of composed / individual. Means are over the tasks that the model adds. The
-    classes with the lowest F1 are listed; --classes shows all of a task and its confusion matrix,
-    --json those of all tasks.
+    zero-shot: the base model with class names; where it reads none, class means: with the means of
+    labelled rows. individual: the task's own vector alone, as first trained. composed: the user's
+    model. normalised: mean of composed / individual. Means are over the tasks that the model adds.
+
+    The classes with the lowest F1 are listed; --classes shows all of a task and its confusion
+    matrix, --json those of all tasks.
     """
     if classes is not None:
         _require_task(asked, user, terms or [], classes)
@@ -236,7 +239,7 @@ def query(
 ) -> Told:
     """Query a user's model: the likeliest task and class of each input, with probabilities.
 
-    Of all tasks that the model adds; one that it subtracts answers only where it is named.
+    All tasks that the model adds compete; one that it subtracts answers only where it is named.
     """
     with console.progress.saying("querying"):
         found = asked.query(user, inputs, task)

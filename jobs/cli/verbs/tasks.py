@@ -38,19 +38,27 @@ SomeTasks = Annotated[
     list[str] | None, argument("[NAME]...", "These tasks alone; default: all.", names.tasks)
 ]
 NewSamples = Annotated[
-    str | None, option("DATA", "Unlabelled samples to add to an existing task's shard.")
+    str | None, option("DATA", "Instead of --data: unlabelled samples to add to those of a task.")
+]
+Prompts = Annotated[
+    list[str] | None,
+    option(
+        "TEXT",
+        "A prompt with {} for the class name, where the base model reads names; repeatable.",
+        show_default='"a photo of a {}.", of texts "This is about {}."',
+    ),
 ]
 
 
 @cli.verb("tasks", declared=[data_options, training_options])
 def submit(
     asked: cli.Client,
-    name: Annotated[str, argument("NAME", "Name of a new task.")],
+    name: Annotated[
+        str, argument("NAME", "Name of a new task, or of the one that --add-samples adds to.")
+    ],
     data: LabelledData = None,
     add_samples: NewSamples = None,
-    template: Annotated[
-        list[str] | None, option("TEXT", "A prompt with {} for the class name; repeatable.")
-    ] = None,
+    template: Prompts = None,
     watch: Annotated[bool, flag("--watch", "Follow the training to its end.")] = False,
     owner: cli.Owner = None,
     private: Annotated[
@@ -65,8 +73,8 @@ def submit(
 ) -> cli.Told:
     """Check a data set, store it and queue its training.
 
-    Returns when the data are stored; --watch follows the training. Every option of the training has
-    a default; "by rule" means that it follows from the number of rows and classes.
+    Needs --data. Returns when the data are stored; --watch follows the training. "By rule" means
+    that a default follows from the number of rows and classes.
     """
     if (data is None) == (add_samples is None):
         raise BadConfig("give the task's data: --data DATA (or --add-samples DATA, not both)")
@@ -162,15 +170,15 @@ def wait(
 ) -> cli.Told:
     """Wait until tasks are trained, or until no work is left.
 
-    Fails when one of them failed, at once where they are named; without names, when one failed
-    that was still to be trained.
+    With names it fails as soon as one of them has failed; without, at the end, when a task that
+    was still to be trained has failed.
     """
     return _followed(asked, *(names or ()))
 
 
 @cli.verb("tasks")
 def status(asked: cli.Client, names: SomeTasks = None) -> cli.Told:
-    """Show tasks, runs, and why runs wait or failed; of some tasks, how many others go first."""
+    """Show tasks, runs, and why they wait or failed; of named tasks, how many others go first."""
     return _overview(asked, names), console.tables.status
 
 
