@@ -202,7 +202,7 @@ SMALLER = {"1,000": "100", "10,000": "1,000"}
 def scale(
     tasks: Annotated[
         Literal["1,000", "10,000"],
-        typer.Option(help="With a hundred users for each. The smaller home has a tenth."),
+        typer.Option(help="Tasks of the larger home, each with 100 users; a tenth in the other."),
     ] = "10,000",
     rounds: Annotated[int, number("Repetitions of each call.", 20)] = 200,
     fleet: Annotated[
@@ -269,10 +269,11 @@ def serve(
     pictures: Annotated[int, number("Images per request of --soak.", most=64)] = 1,
     kills: Annotated[int, number("Replicas killed during --soak.", 0)] = 20,
     predictors: Annotated[
-        str | None, option("P,P,...", "Instead: many users, over vectors that no memory holds.")
+        str | None,
+        option("P,P,...", "Instead: so many predictors, over vectors that no memory holds."),
     ] = None,
-    vectors: Annotated[str, option("N", "Small vectors with --predictors.")] = "100",
-    part: Annotated[float, number("Of their bytes, what predictors may fill.", 0, 1)] = 0.25,
+    vectors: Annotated[str, option("N", "Small vectors, with --predictors.")] = "100",
+    part: Annotated[float, number("Part of their bytes that predictors may fill.", 0, 1)] = 0.25,
     rounds: Rounds = 5,
     out: Out = None,
 ) -> Told:

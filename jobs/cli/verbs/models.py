@@ -272,7 +272,7 @@ def explain(
             found = asked.explain(user, inputs, task)
         return found, lambda f: console.explanations.explanations(inputs, f, top)
     if task is not None or top > 1:
-        raise BadConfig("--task and --top are of an input; without one all tasks are told of")
+        raise BadConfig("--task and --top need an input; give one, or leave them out")
     with detachable(), console.progress.saying("evaluating without each vector") as say:
         measured = asked.evaluate(user, telling(say), without=True)
     return measured, console.explanations.left_out
