@@ -64,13 +64,13 @@ class OfWholeTables(csv_files.CsvConfig):
         return usual | {"low_memory": False}  # which tells types by parts too
 
 
-def _with_texts(builder: csv_files.Csv, manager: Any) -> list[Any]:
+def _with_texts(self: csv_files.Csv, dl_manager: Any) -> list[Any]:
     """The files of every split, of which it was seen which columns hold texts."""
-    splits = _splits_of_tables(builder, manager)
-    if builder.config.features is None:  # else the data say what a column holds
+    splits, how = _splits_of_tables(self, dl_manager), self.config
+    if isinstance(how, OfWholeTables) and how.features is None:  # else the data say what it holds
         of_all = [files for split in splits for files in split.gen_kwargs["files_iterables"]]
-        texts = _texts((file for files in of_all for file in files), builder.config)
-        builder.config.converters = dict.fromkeys(texts, _as_written)
+        texts = _texts((file for files in of_all for file in files), how)
+        how.converters = dict.fromkeys(texts, _as_written)
     return splits
 
 

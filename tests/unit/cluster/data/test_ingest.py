@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -188,7 +189,7 @@ def test_a_folder_is_listed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     listed: list[str] = []
     usual = LocalFileSystem.ls
 
-    def ls(files: LocalFileSystem, path: str, **how: object) -> object:
+    def ls(files: LocalFileSystem, path: str, **how: Any) -> object:
         listed.append(path)
         return usual(files, path, **how)
 
