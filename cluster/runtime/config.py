@@ -31,10 +31,11 @@ def read(home: Home) -> Config:
     except FileNotFoundError:
         return Config()
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise BadConfig(f"{path} cannot be read: {error}; `tacl init` writes it anew") from error
+        anew = home.command("init")
+        raise BadConfig(f"{path} cannot be read: {error}; write it anew: {anew}") from error
     except ValidationError as error:
         wrong = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
-        raise BadConfig(f"{path}: {wrong}") from error
+        raise BadConfig(f"{path}: {wrong}; mend it, or {home.command('init')}") from error
 
 
 def require_new(home: Home) -> None:
@@ -42,7 +43,7 @@ def require_new(home: Home) -> None:
     if settings := home.settings():
         raise BadConfig(
             f"{home.path} is a home already, with the base model {settings.base.spec}; "
-            "`tacl up` starts it"
+            f"start it: {home.command('up')}"
         )
 
 
