@@ -193,7 +193,7 @@ class TaskRequests(Quotas):
         if purge and saw.fits:
             known = {*found}
             others = (one for one in runs(OWED, kinds=("evaluate",)) if one.run_id not in known)
-            found += [one.run_id for one in others if saw.judged_by(one.work)]
+            found += [one.run_id for one in others if saw.judged_by(one.written)]
         return tuple(dict.fromkeys(found))
 
     def _is_fit_of(self, run_id: str, task: str) -> bool:

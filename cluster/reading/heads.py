@@ -9,12 +9,25 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass
 
+from pydantic import BaseModel
+
 from cluster.domain.compositions import Composition, Fitted, FittedHead
 from cluster.domain.tasks import VectorRef
 from cluster.domain.visibility import Visibility
-from cluster.domain.work import EvaluateWork, Work
 from cluster.reading.fits import HeadFit, added, answering
 from cluster.registry import Registry
+
+
+class _Judged(BaseModel):
+    name: str
+    fitted_head: str | None = None
+
+
+class _Evaluation(BaseModel):
+    """Of an EvaluateWork with which heads it answers: the rest is long, and hundreds are looked at
+    under the lock."""
+
+    tasks: tuple[_Judged, ...]
 
 
 @dataclass(frozen=True)
@@ -38,12 +51,12 @@ class FittedHeads:
     def that_saw(self, task: str) -> FittedHeads:
         return FittedHeads(tuple(fit for fit in self.fits if task in fit.heads))
 
-    def judged_by(self, work: Work) -> bool:
-        """Whether it evaluates a model that answers with some of them."""
-        tasks = work.tasks if isinstance(work, EvaluateWork) else ()
+    def judged_by(self, written: str) -> bool:
+        """Whether an evaluation, as the registry has it, is of a model that answers with some of
+        them."""
         return any(
             one.name in fit.heads and fit.heads[one.name].head == one.fitted_head
-            for one in tasks
+            for one in _Evaluation.model_validate_json(written).tasks
             for fit in self.fits
         )
 

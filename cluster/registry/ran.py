@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 import sqlalchemy as sa
 
 from cluster.domain.status import RunState
-from cluster.registry.database import Database, among, given, of, put
+from cluster.registry.database import Database, among, given, of, parts
 from cluster.registry.schema import RAN, RUN
 
 HOUR = 3600
@@ -25,6 +25,8 @@ _ADD = (
     .where(*given(RAN.c.user, RAN.c.hour))
     .values(seconds=RAN.c.seconds + sa.bindparam("more"))
 )
+_KNOWN = sa.select(RAN.c.user).where(among(RAN.c.user), *given(RAN.c.hour))
+_FORGET = RAN.delete().where(among(RAN.c.user), RAN.c.hour <= sa.bindparam("until"))
 Ran = Mapping[int, float]  # hours since 1970 -> seconds of runs that ended then, or run now
 
 
@@ -42,9 +44,15 @@ class RunTimes(Database):
         return found
 
 
-def add_ran(db: sa.Connection, user: str, started: float, ended: float) -> None:
-    """Of an attempt. What is a day older is forgotten."""
-    hour, seconds = int(ended // HOUR), max(ended - started, 0.0)
-    if not db.execute(_ADD, of(user=user, hour=hour) | {"more": seconds}).rowcount:
-        put(db, RAN, user=user, hour=hour, seconds=seconds)
-        db.execute(RAN.delete().where(RAN.c.user == user, RAN.c.hour <= hour - DAY))
+def add_ran(db: sa.Connection, seconds: Mapping[str, float], ended: float) -> None:
+    """Of attempts that ended then, by their users. What is a day older is forgotten."""
+    hour = int(ended // HOUR)
+    for users in parts(seconds):
+        known = set(db.scalars(_KNOWN, of(user=users, hour=hour)))
+        if more := [
+            of(user=one, hour=hour) | {"more": seconds[one]} for one in users if one in known
+        ]:
+            db.execute(_ADD, more)
+        if new := [{"user": one, "hour": hour} for one in users if one not in known]:
+            db.execute(RAN.insert(), [row | {"seconds": seconds[row["user"]]} for row in new])
+            db.execute(_FORGET, of(user=[row["user"] for row in new]) | {"until": hour - DAY})

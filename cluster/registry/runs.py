@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -38,12 +38,12 @@ _RESULT = sa.select(RUN.c.result).where(*given(RUN.c.run_id))
 _LAST = sa.bindparam("last", type_=sa.Integer)
 REACHED = _CHANGE.values(reached=sa.case((RUN.c.reached < _LAST, _LAST), else_=RUN.c.reached))
 STEPPED = REACHED.values(progress=sa.bindparam("told"))
-_STOPPING = (
+_SEVERAL = (
     sa.select(RUN.c.run_id, RUN.c.task, RUN.c.user, RUN.c.started, RUN.c.state)
     .where(among(RUN.c.run_id))
     .order_by(RUN.c.number)
 )
-_STOPPED = RUN.update().where(among(RUN.c.run_id))
+_CHANGE_ALL = RUN.update().where(among(RUN.c.run_id))
 _PROGRESSED = RUN.update().where(*given(RUN.c.run_id, RUN.c.attempt, RUN.c.state))
 _OWED = (
     sa.select(RUN.c.user, sa.func.count())
@@ -129,11 +129,10 @@ class RunTable(Database):
         newest = sa.select(EVENT.c.at).order_by(EVENT.c.number.desc()).limit(1)
         with self._write() as db:
             last = db.scalar(newest) or 0.0
-            for run_id in run_ids:
-                row = _row(db, run_id)
-                if None not in (row.user, row.started):
-                    add_ran(db, row.user, row.started, last)
-                db.execute(_CHANGE, of(run_id=run_id) | {"state": RunState.QUEUED})
+            for these in parts(run_ids):
+                chosen = of(run_id=these)
+                _count_time(db, db.execute(_SEVERAL, chosen).all(), last)
+                db.execute(_CHANGE_ALL, chosen | {"state": RunState.QUEUED})
 
     def requeue(self, run_id: str, cause: str | None) -> None:
         """Queue it again: its process died, which is counted; or, without a cause, it gave way.
@@ -345,25 +344,28 @@ def _update(db: sa.Connection, run_id: str, **values: Any) -> sa.Row:
 
 def _change(db: sa.Connection, row: sa.Row, **values: Any) -> None:
     if "state" in values:
-        _count_time(db, row)
+        _count_time(db, [row], time.time())
     db.execute(_CHANGE, of(run_id=row.run_id) | values)
 
 
-def _count_time(db: sa.Connection, row: sa.Row) -> None:
-    """Of an attempt that ends; of a run that the plan asked for itself, nobody's."""
-    if row.state == RunState.RUNNING and None not in (row.user, row.started):
-        add_ran(db, row.user, row.started, time.time())
+def _count_time(db: sa.Connection, rows: Iterable[sa.Row], ended: float) -> None:
+    """Of attempts that end; of runs that the plan asked for itself, nobody's."""
+    seconds: dict[str, float] = defaultdict(float)
+    for row in rows:
+        if row.state == RunState.RUNNING and None not in (row.user, row.started):
+            seconds[row.user] += max(ended - row.started, 0.0)
+    add_ran(db, seconds, ended)
 
 
 def stop(db: sa.Connection, run_ids: Collection[str], state: Stopped, cause: str) -> None:
-    """Without their results, by a person's wish. Of hundreds that wait, as the evaluations of a
-    model, some statements."""
+    """Without their results, by a person's wish. Of hundreds, as the evaluations of a model, some
+    statements."""
+    now = time.time()
     for these in parts(run_ids):
         chosen = of(run_id=these)
-        rows = db.execute(_STOPPING, chosen).all()
-        for row in rows:
-            _count_time(db, row)
-        db.execute(_STOPPED, chosen | {"state": state, "cause": cause, "ended": time.time()})
+        rows = db.execute(_SEVERAL, chosen).all()
+        _count_time(db, rows, now)
+        db.execute(_CHANGE_ALL, chosen | {"state": state, "cause": cause, "ended": now})
         log_all(db, state.value, cause, [(row.run_id, row.task) for row in rows])
 
 

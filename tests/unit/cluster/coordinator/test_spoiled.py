@@ -11,7 +11,7 @@ import pytest
 from cluster.coordinator.outdated import Outdated
 from cluster.domain.compositions import Fitted
 from cluster.domain.work import EvaluateWork, FitWork
-from cluster.registry import Registry
+from cluster.registry import Registry, RunRecord
 from cluster.scheduler.state import Node
 from tests.support.fakes import ADMIN, FakeProcess, Scene, asks
 from tests.support.lost import killed_after_removing
@@ -165,8 +165,10 @@ def test_a_collection_of_garbage_meanwhile_leaves_none_on_the_disk(scene: Scene)
     assert there(scene, spoiled) == set()
 
 
-def test_an_evaluation_with_them_ends_with_the_task(scene: Scene) -> None:
-    """Of a model that has no vector of it."""
+def test_an_evaluation_with_them_ends_with_the_task(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a model that has no vector of it. Of hundreds that wait, nobody reads the whole work."""
     coordinator, user = scene.coordinator, asks("bob", "bob")
     scene.trained("c", heads="fitted")
     coordinator.compose(user, "bob", ["+a", "+c"])
@@ -174,7 +176,9 @@ def test_an_evaluation_with_them_ends_with_the_task(scene: Scene) -> None:
     process = scene.process("evaluate")
     assert isinstance(process.work, EvaluateWork)
     mine = {one.fitted_head or "" for one in process.work.tasks}
-    purge(scene, "b")
+    with monkeypatch.context() as patched:
+        patched.delattr(RunRecord, "work")
+        purge(scene, "b")
     assert process.cancelled
     coordinator.tick()
     assert there(scene, mine) == set()
