@@ -18,7 +18,7 @@ from cluster.domain.receipts import (
     RetriedTask,
     Submitted,
 )
-from cluster.domain.status import OWED, STOPPED, TaskDetail, TaskState
+from cluster.domain.status import OWED, STOPPED, RunKind, TaskDetail, TaskState
 from cluster.domain.tasks import Shard, Submission
 from cluster.domain.work import tasks_of
 from cluster.registry import CANCELLED
@@ -28,6 +28,9 @@ from cluster.scheduler.state import Removed, SamplesArrived
 from cluster.storage.samples import grown
 from tacl.compose.terms import Term
 from tacl.errors import SameData
+
+# Work that is no user's model: they ask for that again, and it goes on without the task.
+OF_TASKS: tuple[RunKind, ...] = ("train", "refresh", "measure")
 
 
 class TaskRequests(Quotas):
@@ -104,12 +107,13 @@ class TaskRequests(Quotas):
         def decide() -> Decision[RetriedTask]:
             self._seen_task(context, task)
             stopped = partial(self._registry.runs, STOPPED)
-            found = {run.run_id: run for run in (*stopped(naming=task), *stopped(kinds=("fit",)))}
+            about = [
+                run for run in stopped(kinds=OF_TASKS, naming=task) if task in tasks_of(run.work)
+            ]
+            fits = (run for run in stopped(kinds=("fit",)) if self._is_fit_of(run.run_id, task))
             chosen = tuple(
                 run.run_id
-                for run in found.values()
-                if run.kind not in ("compose", "evaluate")  # whose user asks for it again
-                if self._is_fit_of(run.run_id, task) or task in tasks_of(run.work)
+                for run in (*about, *fits)
                 if upkeep.is_current(self._state, self._state.runs[run.run_id])
             )
             if chosen and context.user is not None:
@@ -185,7 +189,7 @@ class TaskRequests(Quotas):
         """The runs that end with it; purged, also evaluations with heads that saw it. Of many that
         wait nobody reads all."""
         left, runs = (*OWED, *STOPPED), self._registry.runs
-        using = runs(left, naming=task)
+        using = runs(left, kinds=None if purge else OF_TASKS, naming=task)
         found = [one.run_id for one in using if work_orders.uses(one.work, task, purge)]
         fits = runs(left, kinds=("fit",))
         found += [fit.run_id for fit in fits if self._is_fit_of(fit.run_id, task)]

@@ -47,7 +47,8 @@ Naming = Iterator[tuple[str, BlobUse]]  # the same, one after the other
 Statements = tuple[sa.Select[Any], sa.Select[Any, Any, Any, Any], sa.Select[Any]]  # for `_files`
 
 _SHARDS = sa.select(SHARD.c.task, SHARD.c.version, SHARD.c.digest, SHARD.c.statistics)
-_KEPT = sa.or_(TASK.c.removed.is_(None), TASK.c.removed == "removed")  # not purged or cancelled
+# Not purged or cancelled. No index is of this: those of some owners are found by owner.
+_KEPT = sa.func.coalesce(TASK.c.removed, "removed") == "removed"
 _OWN = among(TASK.c.owner), _KEPT
 _OWNERS = sa.select(TASK.c.name, TASK.c.owner).where(*_OWN)
 PURGED = sa.select(TASK.c.name).where(TASK.c.removed == "purged")

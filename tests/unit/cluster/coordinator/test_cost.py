@@ -161,6 +161,13 @@ def test_what_a_user_has_is_counted_by_as_many_questions_however_much_it_is(scen
     }
 
 
+def test_what_a_page_of_users_has_is_found_without_reading_all_tasks(scene: Scene) -> None:
+    users = [*(f"user{number}" for number in range(PAGE - 2)), "ann", "bob"]
+    registry = scene.coordinator._registry
+    assert scans(scene, lambda: registry.stored_of(users)) == []
+    assert {one.task for one in registry.stored_of(users)["ann"].values()} == {"news", "spam"}
+
+
 def test_all_heads_are_fitted_by_as_many_questions_however_many_they_are(scene: Scene) -> None:
     registry = scene.coordinator._registry
     digests = {task: ref.digest for task, ref in registry.champion_references().items()}
@@ -238,6 +245,17 @@ def test_who_ends_a_task_reads_no_work_of_others_that_waits(
     ENDING[name](scene.coordinator)
     assert {*read} <= {"news", "new_s"}
     assert read or name in ("remove", "purge")
+
+
+@pytest.mark.parametrize("name", ["retry", "cancel", "remove"])
+def test_who_ends_a_task_for_now_looks_through_no_work_of_users_models(
+    name: str, scene: Scene
+) -> None:
+    scene.submit("new_s")
+    asked = statements(scene.coordinator._registry, lambda: ENDING[name](scene.coordinator))
+    searched = [(said, values) for said, values in asked if "LIKE" in said]
+    assert searched
+    assert all("kind IN" in said and "evaluate" not in values for said, values in searched)
 
 
 def test_a_refresh_asks_as_much_of_a_vector_that_was_refreshed_often(scene: Scene) -> None:
