@@ -62,7 +62,7 @@ class TaskOperations(Session):
             data: path, hub id, `datasets` data set (`cluster.data.sources`), or rows in memory: a
                 frame or table, a dict of columns, a list of dicts or of (input, class) pairs.
             templates: prompts with {} for the class name.
-            request_id: the same id gives the same answer; nothing is done twice.
+            request_id: within a week the same id gives the same answer; nothing is done twice.
             read: is told how the data were understood.
             agree: is told the classes before anything is stored, and may raise.
             vector: the file of a task vector; then nothing is trained (`import_checkpoint`).

@@ -83,8 +83,8 @@ class RequestContext(Message):
     """Who asks, and under which id.
 
     `user` sees their own private tasks; None is the cluster itself, or an admin, who sees all. A
-    request repeated under its id is carried out once and answered the same again. `limited`: they
-    may take no more than a user's share of the cluster.
+    request repeated under its id within a week is carried out once and answered the same again.
+    `limited`: they may take no more than a user's share of the cluster.
     """
 
     user: str | None = None

@@ -24,11 +24,18 @@ WRITER = "writer"  # the row of META with the epoch
 MIGRATE = "Migrate it: `tacl doctor --migrate`, or `tacl up`, which does that."
 NEWER = "Use the version of TACL that wrote it, or a newer one."
 NAMED = 1000  # names in a statement
+KEPT = 7 * 24 * 3600.0  # seconds, at least, in which a request is answered again as before
+FORGOTTEN = 4  # answers, at most, that leave for one that comes
+_OLD = sa.select(REQUEST.c.request_id).where(REQUEST.c.at < sa.bindparam("before"))
+_FORGET = REQUEST.delete().where(
+    REQUEST.c.request_id.in_(_OLD.order_by(REQUEST.c.at).limit(FORGOTTEN))
+)
 
 
 @dataclass(frozen=True)
 class Request:
-    """A client's id for what it asked, a digest of that, and the answer it gets every time."""
+    """A client's id for what it asked, a digest of that, and the answer it gets while that is
+    kept."""
 
     request_id: str
     asked: str
@@ -135,6 +142,7 @@ class Database:
             yield db
             if request is not None:
                 put(db, REQUEST, **vars(request))
+                db.execute(_FORGET, {"before": time.time() - KEPT})
             failpoints.reached(f"registry {name} written")
         failpoints.reached(f"registry {name} committed")
 

@@ -6,7 +6,7 @@ from typing import Any, Final, Literal
 
 import sqlalchemy as sa
 
-REVISION = "0010"  # the newest of `migrations`, which make these tables of earlier ones
+REVISION = "0011"  # the newest of `migrations`, which make these tables of earlier ones
 CANCELLED: Final = "cancelled"  # of a task: before it had a vector; its name is free again
 Removal = Literal["removed", "purged", "cancelled"]  # of a task
 METADATA = sa.MetaData()
@@ -146,8 +146,12 @@ TOKEN = _table(
     _column("expires", sa.Float, nullable=True),
     _column("used", sa.Float, nullable=True),  # about when it was last
 )
-REQUEST = _table(
-    "request", _key("request_id"), _column("asked", STRING), _column("answer", sa.Text)
+REQUEST = _table(  # what was answered within a week
+    "request",
+    _key("request_id"),
+    _column("asked", STRING),
+    _column("answer", sa.Text),
+    _column("at", sa.Float, index=True),
 )
 EVENT = _table(
     "event",

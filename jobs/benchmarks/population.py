@@ -244,7 +244,7 @@ class Population:
                 yield table.HOLDS, {"task": task, "composition": digest}
             yield table.USER, {"name": user, "composition": digest}
             row = {"request_id": f"compose {number}", "asked": "asked", "answer": digest}
-            yield table.REQUEST, row
+            yield table.REQUEST, row | {"at": time.time()}
             row = {"at": time.time(), "kind": "composed", "task": None, "run_id": None}
             yield table.EVENT, row | {"text": f"{user}: {digest}", "composition": digest}
             row = {"hash": hashed(user), "user": user, "role": "user", "created": time.time()}

@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import resource
 import sqlite3
+import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -25,7 +26,7 @@ from cluster.domain.work import FitWork, asked_by
 from cluster.registry import Found, Registry
 from cluster.registry.dialects import engine_of, hold
 from cluster.registry.migrating import Migrated, _AnySchema, migrate
-from cluster.registry.schema import METADATA, REVISION, RUN, VERSION
+from cluster.registry.schema import METADATA, REQUEST, REVISION, RUN, VERSION
 from tacl.errors import BadConfig, HomeInUse, StorageUnavailable
 from tests.support.fakes import BASE
 from tests.support.postgres import Server
@@ -104,6 +105,16 @@ def test_people_of_before_are_found(old: tuple[str, str], tmp_path: Path) -> Non
             assert owner in registry.users_after("")
             holders = [m.user for m in registry.compositions_after("") if holds(m, task.name)]
             assert registry.users_of(task.name) == holders
+
+
+def test_what_was_answered_counts_as_answered_now(old: tuple[str, str], tmp_path: Path) -> None:
+    url, _ = old
+    before = time.time()
+    migrate(url, tmp_path)
+    with engine_of(url).connect() as db:
+        times = db.scalars(sa.select(REQUEST.c.at)).all()
+    assert times
+    assert all(before <= at <= time.time() for at in times)
 
 
 def test_what_was_measured_is_kept(old: tuple[str, str], tmp_path: Path) -> None:
@@ -249,7 +260,9 @@ def test_a_fit_that_is_done_is_kept_and_another_is_asked_for_again(
     same = {"kind": "fit", "attempt": 1, "deaths": 0, "reached": -1, "created": 1.0}
     with engine_of(registry_url).execution_options(write="durable").begin() as db:
         db.execute(VERSION.update().values(version_num="0008"))
-        db.execute(sa.text("ALTER TABLE event DROP COLUMN composition"))  # of a later day
+        db.execute(sa.text("DROP INDEX ix_request_at"))  # of a later day, as both columns
+        db.execute(sa.text("ALTER TABLE request DROP COLUMN at"))
+        db.execute(sa.text("ALTER TABLE event DROP COLUMN composition"))
         for number, state in enumerate(("done", "queued", "failed")):
             row = {"number": number, "run_id": state, "state": state}
             row["work"] = json.dumps(work | {"run_id": state})
