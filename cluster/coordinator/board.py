@@ -19,7 +19,7 @@ from itertools import islice, takewhile
 from typing import Literal, NamedTuple, TypeVar
 
 from cluster.domain.base import RequestContext, new_id
-from cluster.domain.status import OWED, STOPPED, RunKind, RunState
+from cluster.domain.status import OF_MODELS, OWED, STOPPED, RunKind, RunState
 from cluster.domain.tasks import VectorRef
 from cluster.domain.work import FitWork, MeasureWork, Progress, tasks_of
 from cluster.registry import Registry, RunRecord, TaskRecord
@@ -250,9 +250,11 @@ class Board:
         elif found:
             if tasks := dict.fromkeys(one.task for one in found if one.task):
                 self._read_tasks(tasks)
-            self._read_runs(dict.fromkeys(one.run_id for one in found if one.run_id))
-            if any(one.kind == "composed" for one in found):  # of a model that somebody has again
-                stopped = self._registry.runs(STOPPED, kinds=("evaluate",))
+            if ids := dict.fromkeys(one.run_id for one in found if one.run_id):
+                self._read_runs(ids)
+            # Of a model that somebody has again.
+            if again := {one.composition for one in found if one.composition}:
+                stopped = self._registry.runs(STOPPED, kinds=("evaluate",), models=again)
                 self._left |= {run.run_id: run for run in stopped}
         fitted = [one.run_id for one in found if one.kind == "fitted" and one.run_id]
         runs = self._registry.runs(run_ids=fitted) if fitted else []  # forgotten ones are none
@@ -286,7 +288,12 @@ class Board:
             self._put(Key(True, name), entry)
 
     def _read_runs(self, run_ids: Collection[str] | None) -> None:
-        found = self._registry.runs((*OWED, *STOPPED), kinds=KINDS, run_ids=run_ids)
+        runs = self._registry.runs
+        if run_ids is None:
+            upkeep = runs((*OWED, *STOPPED), kinds=("refresh", "measure", "fit"))
+            found = [*upkeep, *runs(OWED, kinds=OF_MODELS), *self._registry.stopped_and_wanted()]
+        else:
+            found = runs((*OWED, *STOPPED), kinds=KINDS, run_ids=run_ids)
         left = {run.run_id: run for run in found}
         for run_id in self._left | left if run_ids is None else run_ids:
             self._left.pop(run_id, None)
@@ -300,7 +307,7 @@ class Board:
         """What failed is told while it matters. A model that was to be made or evaluated, and that
         nobody wants any more, is looked at no more: to want it again is an event."""
         stopped = {run_id: run for run_id, run in self._left.items() if run.state in STOPPED}
-        asked = [i for i, run in stopped.items() if run.kind in ("compose", "evaluate")]
+        asked = [i for i, run in stopped.items() if run.kind in OF_MODELS]
         unwanted = {*asked} - self._registry.wanted(asked)
         for run_id, run in stopped.items():
             key = Key(False, run_id)

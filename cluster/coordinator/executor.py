@@ -349,7 +349,7 @@ class Execution:
 
     def _do(self, instruction: facts.Instruction) -> None:
         wanted = self.state.runs.get(instruction.run_id)
-        if wanted is None and not isinstance(instruction, facts.Stop):
+        if wanted is None and not isinstance(instruction, facts.Stop | facts.Fail):
             return  # its task was removed before this could be done
         match instruction:
             case facts.Requeue() if wanted and wanted.state == RunState.FAILED:
@@ -376,8 +376,8 @@ class Execution:
                 self._registry.requeue(run_id, cause)
                 LOG.info("queued again", extra=self._facts(run_id) | {"cause": cause})
             case facts.Fail(run_id, cause):
-                self._registry.fail(run_id, cause)
-                LOG.error("failed", extra=self._facts(run_id) | {"cause": cause})
+                kind = self._registry.fail(run_id, cause)  # it may have left the plan
+                LOG.error("failed", extra=self._facts(run_id) | {"kind": kind, "cause": cause})
             case facts.Stop(run_id, forget):
                 LOG.info("stopped", extra=self._facts(run_id))
                 self._stop(run_id, forget)

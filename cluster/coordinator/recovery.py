@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Set
 from functools import cached_property
 
 from cluster.coordinator.board import KINDS
-from cluster.domain.status import OWED, STOPPED, RunKind, RunState
+from cluster.domain.status import OF_TASKS, OWED, STOPPED, RunState
 from cluster.domain.tasks import Options, VectorRef
 from cluster.domain.work import FitWork, MeasureWork, RefreshWork, TrainWork, Work
 from cluster.registry import Registry, RunRecord
@@ -22,6 +22,7 @@ from cluster.scheduler.state import (
     State,
     VectorVersion,
 )
+from cluster.scheduler.upkeep import ONCE
 
 
 def restored(registry: Registry, base: str, running: Collection[str] = ()) -> State:
@@ -37,13 +38,12 @@ def restored(registry: Registry, base: str, running: Collection[str] = ()) -> St
         state.tasks[shard.task] = PlannedTask(*known)
     state.owners = {name: task.owner for name, task in tasks.items() if task.private}
     _restore_vectors(state, registry)
-    for record in registry.runs(states=(*OWED, *STOPPED)):
+    for record in (*registry.runs(OWED), *registry.runs(STOPPED, kinds=OF_TASKS)):
         run = planned(record, record.run_id in running)
         state.runs[run.run_id] = run
         if run.state == RunState.FAILED:
             state.unmeasurable.update(run.cells)
-    kinds: tuple[RunKind, ...] = ("refresh", "fit")
-    for kind in kinds:
+    for kind in ONCE:
         state.done.update(registry.run_ids(RunState.DONE, kind))
     state.numbers = max((run.number for run in state.runs.values()), default=0)
     state.ask.update(state.champions)

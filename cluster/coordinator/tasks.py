@@ -29,8 +29,8 @@ from cluster.storage.samples import grown
 from tacl.compose.terms import Term
 from tacl.errors import SameData
 
-# Work that is no user's model: they ask for that again, and it goes on without the task.
-OF_TASKS: tuple[RunKind, ...] = ("train", "refresh", "measure")
+# Work that names its task. Users ask for that on their models again, and it goes on without a task.
+NAMING: tuple[RunKind, ...] = ("train", "refresh", "measure")
 
 
 class TaskRequests(Quotas):
@@ -108,7 +108,7 @@ class TaskRequests(Quotas):
             self._seen_task(context, task)
             stopped = partial(self._registry.runs, STOPPED)
             about = [
-                run for run in stopped(kinds=OF_TASKS, naming=task) if task in tasks_of(run.work)
+                run for run in stopped(kinds=NAMING, naming=task) if task in tasks_of(run.work)
             ]
             fits = (run for run in stopped(kinds=("fit",)) if self._is_fit_of(run.run_id, task))
             chosen = tuple(
@@ -189,7 +189,7 @@ class TaskRequests(Quotas):
         """The runs that end with it; purged, also evaluations with heads that saw it. Of many that
         wait nobody reads all."""
         left, runs = (*OWED, *STOPPED), self._registry.runs
-        using = runs(left, kinds=None if purge else OF_TASKS, naming=task)
+        using = runs(left, kinds=None if purge else NAMING, naming=task)
         found = [one.run_id for one in using if work_orders.uses(one.work, task, purge)]
         fits = runs(left, kinds=("fit",))
         found += [fit.run_id for fit in fits if self._is_fit_of(fit.run_id, task)]

@@ -239,7 +239,7 @@ def _about(record: RunRecord) -> str:
 
 
 def counted(state: State) -> tuple[RunCount, ...]:
-    """The runs that are owed or failed."""
+    """The runs that are owed or failed, as the plan has them."""
     found: Counter[tuple[shown.RunKind, shown.RunState]]
     found = Counter((run.kind, run.state) for run in state.runs.values())
     return tuple(RunCount(kind=k, state=s, runs=n) for (k, s), n in sorted(found.items()))

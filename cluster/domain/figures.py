@@ -18,7 +18,8 @@ class Readiness(Reply):
 
 
 class RunCount(Reply):
-    """How many runs that are owed or failed there are of one kind in one state."""
+    """How many runs that are owed or failed there are of one kind in one state. Of evaluations and
+    compositions none is counted that failed."""
 
     kind: RunKind
     state: RunState

@@ -26,6 +26,8 @@ class RunState(StrEnum):
 
 
 RunKind = Literal["train", "refresh", "measure", "fit", "evaluate", "compose"]  # as of its work
+OF_TASKS: tuple[RunKind, ...] = ("train", "refresh", "measure", "fit")
+OF_MODELS: tuple[RunKind, ...] = ("evaluate", "compose")  # of users
 _OfRun = Literal[
     "queued", "started", "gave way", "died", "failed", "cancelled", "withdrawn", "retried", "anew"
 ]

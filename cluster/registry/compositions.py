@@ -15,12 +15,30 @@ from pydantic import TypeAdapter
 from cluster.domain.base import PAGE
 from cluster.domain.compositions import Composition, Fitted, Merged, RecipeTerm, Target
 from cluster.domain.methods import model_of
-from cluster.domain.status import RunState
+from cluster.domain.status import OF_MODELS, STOPPED, RunState
 from cluster.domain.work import Composed, ComposeWork
-from cluster.registry.database import Database, Request, among, put, put_once, put_over, value
+from cluster.registry.database import (
+    Database,
+    Request,
+    among,
+    parts,
+    put,
+    put_once,
+    put_over,
+    value,
+)
 from cluster.registry.erasure import dismiss, owe_later, parts_of_model
 from cluster.registry.journal import log
-from cluster.registry.runs import add_run, end, is_done, queue_again, retry, run_of
+from cluster.registry.runs import (
+    COLUMNS,
+    RunRecord,
+    add_run,
+    end,
+    is_done,
+    queue_again,
+    retry,
+    run_of,
+)
 from cluster.registry.schema import AWAITED, COMPOSITION, EVENT, HOLDS, MADE, RUN, USER
 
 _TERMS: TypeAdapter[tuple[RecipeTerm, ...]] = TypeAdapter(tuple[RecipeTerm, ...])
@@ -39,6 +57,12 @@ _MODELS_OF = _MODELS.where(among(USER.c.name))
 _AWAITED = sa.select(AWAITED.c.run_id).where(among(AWAITED.c.run_id))
 _SOMEBODYS = sa.select(RUN.c.run_id).join(USER, USER.c.composition == RUN.c.model)
 _WANTED = _AWAITED.union(_SOMEBODYS.where(among(RUN.c.run_id)))
+_STOPPED = sa.select(*COLUMNS).where(
+    RUN.c.kind.in_(OF_MODELS),
+    RUN.c.state.in_(STOPPED),
+    RUN.c.run_id.in_(sa.select(AWAITED.c.run_id))
+    | sa.exists().where(USER.c.composition == RUN.c.model),
+)
 _THEIRS = sa.select(RUN.c.number).where(among(RUN.c.user))
 _DONE = (  # by numbers: else SQLite would look at everybody's
     sa.select(RUN.c.work, RUN.c.result)
@@ -92,9 +116,12 @@ class ModelTable(Database):
     def wanted(self, run_ids: Collection[str]) -> set[str]:
         """Of these runs those whose model becomes their user's, when it is made, and evaluations of
         a model that somebody has."""
-        if not run_ids:
-            return set()
-        return set(self._values(_WANTED, run_id=run_ids))
+        found = (self._values(_WANTED, run_id=these) for these in parts(run_ids))
+        return {run_id for some in found for run_id in some}
+
+    def stopped_and_wanted(self) -> list[RunRecord]:
+        """All of these that failed or were cancelled."""
+        return [run_of(row) for row in self._rows(_STOPPED)]
 
     def compositions(self, *users: str) -> list[Composition]:
         """The current model of each of these users, by name."""

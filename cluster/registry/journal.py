@@ -35,6 +35,7 @@ class Happened(NamedTuple):
     kind: EventKind
     task: str | None
     run_id: str | None
+    composition: str | None  # that became a user's model
 
 
 class Journal(Database):
@@ -62,7 +63,7 @@ class Journal(Database):
             number = db.scalar(_LAST) or 0
             if not 0 <= after < number:  # asked for every request, which mostly finds nothing new
                 return number, []
-            columns = EVENT.c.number, EVENT.c.kind, EVENT.c.task, EVENT.c.run_id
+            columns = [EVENT.c[name] for name in Happened._fields]
             query = sa.select(*columns).where(EVENT.c.number > after, EVENT.c.number <= number)
             return number, [Happened(*row) for row in db.execute(query.order_by(EVENT.c.number))]
 

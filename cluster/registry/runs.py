@@ -147,10 +147,15 @@ class RunTable(Database):
             _change(db, row, state=RunState.QUEUED, deaths=row.deaths + 1, cause=cause)
             log(db, "died", cause, row.task, run_id)
 
-    def fail(self, run_id: str, cause: str) -> None:
+    def fail(self, run_id: str, cause: str) -> RunKind:
+        """Its kind. Harmless where it is owed no more: somebody cancelled it, or its task was
+        removed."""
         with self._write() as db:
-            row = _update(db, run_id, state=RunState.FAILED, cause=cause, ended=time.time())
-            log(db, "failed", cause, row.task, run_id)
+            row = _row(db, run_id)
+            if row.state in OWED:
+                _change(db, row, state=RunState.FAILED, cause=cause, ended=time.time())
+                log(db, "failed", cause, row.task, run_id)
+        return row.kind
 
     def cancel(
         self,
@@ -228,11 +233,12 @@ class RunTable(Database):
         user: str | None = None,
         newest: int | None = None,
         naming: str | None = None,
+        models: Collection[str] | None = None,
     ) -> list[RunRecord]:
         """In order of acceptance: all, or so many of the newest. `naming`: whose work has this name
-        somewhere, of which the database alone looks at the others."""
+        somewhere, of which the database alone looks at the others. `models`: that are evaluated."""
         wanted: dict[str, Collection[Any] | None] = {"state": states, "kind": kinds, "task": tasks}
-        wanted |= {"run_id": run_ids, "user": None if user is None else [user]}
+        wanted |= {"run_id": run_ids, "model": models, "user": None if user is None else [user]}
         key = {name: values for name, values in wanted.items() if values is not None}
         query = _among(*key)
         if newest is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from cluster.domain.status import RunState
+from cluster.domain.status import OF_MODELS, RunState
 from cluster.scheduler import lessons, matrix
 from cluster.scheduler import state as facts
 from cluster.scheduler import upkeep as owed
@@ -64,8 +64,9 @@ def _apply(state: State, event: facts.Event) -> Iterator[facts.Instruction]:
             yield _fail(state, run_id, cause)
         case facts.Cancelled(run_id):
             yield Stop(run_id)
-            _give_back(state, state.runs[run_id])
-            _give_up(state, run_id)
+            if run_id in state.runs:  # else it failed, and that could not be recorded before
+                _give_back(state, state.runs[run_id])
+                _give_up(state, run_id)
         case facts.Removed():
             yield from _remove(state, event)
         case facts.Forgotten(runs):
@@ -145,7 +146,8 @@ def _is_of_now(state: State, name: str, shard: str, head: str) -> bool:
 def _end(state: State, run_id: str, measured: Mapping[MatrixCell, Effect] | None = None) -> None:
     """The run is done. Pairs it was to measure and did not are never asked for again."""
     run = state.runs.pop(run_id)
-    state.done.add(run_id)
+    if run.kind in owed.ONCE:
+        state.done.add(run_id)
     _ask(state, run)
     for cell in run.cells:
         if measured is None or cell not in measured:
@@ -160,10 +162,13 @@ def _fail(state: State, run_id: str, cause: str) -> Fail:
 
 
 def _give_up(state: State, run_id: str) -> None:
+    """Nothing is decided by what was to be found of a user's model: it leaves."""
     run = state.runs[run_id]
     run.state = RunState.FAILED
     state.unmeasurable.update(run.cells)
     _ask(state, run)
+    if run.kind in OF_MODELS:
+        del state.runs[run_id]
 
 
 def _give_back(state: State, run: PlannedRun) -> None:

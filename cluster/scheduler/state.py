@@ -106,7 +106,7 @@ class VectorVersion:
 
 @dataclass
 class PlannedRun:
-    """A run that is owed, or failed; done runs are only remembered by id."""
+    """A run that is owed, or failed, but none of a user's model that failed."""
 
     run_id: str
     kind: RunKind
@@ -164,7 +164,8 @@ class State:
     near: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
     unmeasurable: set[MatrixCell] = field(default_factory=set[MatrixCell])  # their run failed
     runs: dict[str, PlannedRun] = field(default_factory=dict[str, PlannedRun])
-    done: set[str] = field(default_factory=set[str])  # ids of finished runs
+    # ids of refreshes and fits that are done: they are not asked for again
+    done: set[str] = field(default_factory=set[str])
     # runs of other urgencies started while the first of this one waits
     passed: dict[Urgency, int] = field(default_factory=dict[Urgency, int])
     started: int = 0  # runs, since this process began

@@ -29,6 +29,7 @@ MEASURE_BATCH = 64  # pairs in one piece of work
 COLUMN = 16  # vectors that are measured on a newcomer's probe before any is refreshed
 LOOKED_AT = 128  # vectors: among those it is found what is measured next
 RECENT = 32  # the newest tasks: on their probes vectors are measured, and against them refreshed
+ONCE: tuple[RunKind, ...] = ("refresh", "fit")  # of the same inputs
 SHARED = 4  # arrivals that a refresh waits for while others are being trained
 TURN = 4  # of so many refreshes one is of the vector that waits longest
 

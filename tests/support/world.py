@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cluster.domain.status import RunKind
+from cluster.domain.status import OF_MODELS, RunKind
 from cluster.domain.tasks import GENERIC, Options
 from cluster.scheduler import matrix
 from cluster.scheduler.loudest import shares_of
@@ -30,12 +30,13 @@ from cluster.scheduler.state import (
     RefreshChampion,
     Requested,
     Requeue,
+    RunEvent,
     SamplesArrived,
     Start,
     State,
     VectorVersion,
 )
-from cluster.scheduler.upkeep import is_due
+from cluster.scheduler.upkeep import ONCE, is_due
 
 PLENTY = 1_000_000  # more than any arrival of a test costs
 NEVER, ON_ARRIVAL = (Options(refresh=when, heads="trained") for when in ("never", "on_arrival"))
@@ -50,6 +51,13 @@ def values_of(run: PlannedRun, tau: float) -> dict[MatrixCell, Effect]:
 def assert_all_due_are_asked(state: State) -> None:
     """Events look at no other vectors."""
     assert not [task for task in state.champions.keys() - state.ask if is_due(state, task)]
+
+
+def _leaves(run: PlannedRun, event: Event) -> bool:
+    """Whether nothing is decided by it any more."""
+    if isinstance(event, Published | CellsMeasured | Ended):
+        return run.kind not in ONCE
+    return run.state == "failed" and run.kind in OF_MODELS
 
 
 class World:
@@ -69,10 +77,13 @@ class World:
             self.accepted.add(event.run_id)
         if isinstance(event, Published | CellsMeasured | Ended | Died | Failed | PlaceGivenBack):
             self.running.remove(event.run_id)
+        run = self.state.runs.get(event.run_id) if isinstance(event, RunEvent) else None
         said = handle(self.state, event)
         for instruction in said:
             self._check(instruction)
         self.said += said
+        if run is not None and _leaves(run, event):
+            self.accepted.remove(run.run_id)
         validate(self.state)
         assert_all_due_are_asked(self.state)
         self._check_matrix()
