@@ -25,6 +25,7 @@ from tacl.errors import UnknownRun, UnknownTask
 ROUTER = APIRouter(route_class=Guarded, tags=["tasks"])
 TaskName = Annotated[Name, InPath(examples=["faces"])]
 Since = Annotated[str, Query(max_length=32, description="The `version` of the answer before.")]
+Told = Annotated[int, Query(ge=0, le=10**9, description="How many you were told before.")]
 RunId = Annotated[str, InPath(max_length=64, pattern="^[0-9a-f]+$", examples=["9f2c"])]
 Numbered = TypeVar("Numbered", shown.TaskStatus, shown.ShardStatus, shown.TaskDetail)
 
@@ -132,9 +133,9 @@ async def retry(name: TaskName, asked: Act) -> RetriedTask:
 
 
 @ROUTER.get("/tasks/{name}/events")
-async def task_events(name: TaskName, asked: Look) -> Sequence[shown.Event]:
-    """What happened to a task, oldest first."""
-    return await asked.tell(CoordinatorAPI.logs, name)
+async def task_events(name: TaskName, asked: Look, after: Told = 0) -> Sequence[shown.Event]:
+    """What happened to a task, oldest first, a page at a time."""
+    return await asked.tell(CoordinatorAPI.logs, name, after)
 
 
 @ROUTER.get("/vectors")

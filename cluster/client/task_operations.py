@@ -15,7 +15,7 @@ from cluster.domain.api import CoordinatorAPI
 from cluster.domain.base import RequestContext
 from cluster.domain.names import checked_name
 from cluster.domain.receipts import GrownShard, RemovedTask, Submitted
-from cluster.domain.status import NAMED, ClusterStatus
+from cluster.domain.status import NAMED, ClusterStatus, Event
 from cluster.domain.tasks import Options, Reading
 from tacl.errors import SameData
 
@@ -130,8 +130,14 @@ class TaskOperations(Session):
         work = first.work + tuple(run for told in rest for run in told.work)
         return first.model_copy(update={"tasks": tasks, "work": work})
 
+    def logs(self, task: str) -> Sequence[Event]:
+        """What happened to a task, oldest first. Raises UnknownTask."""
+        found: list[Event] = []
+        while page := self.coordinator.logs(self.context(), task, len(found)):
+            found += page
+        return found
+
     task = asking(CoordinatorAPI.task)
-    logs = asking(CoordinatorAPI.logs)
     retry = asking(CoordinatorAPI.retry)
     cancel = asking(CoordinatorAPI.cancel)
     refresh = asking(CoordinatorAPI.refresh)

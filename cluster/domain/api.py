@@ -25,8 +25,9 @@ class ReadAPI(Protocol):
 
     # -- tasks and vectors
 
-    def logs(self, context: RequestContext, task: str) -> Sequence[shown.Event]:
-        """What happened to a task, oldest first. Raises UnknownTask."""
+    def logs(self, context: RequestContext, task: str, after: int = 0) -> Sequence[shown.Event]:
+        """What happened to a task, oldest first: PAGE of what comes after the first so many. Raises
+        UnknownTask."""
         ...
 
     def vectors(

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
-from cluster.domain.base import RequestContext
+from cluster.domain.base import PAGE, RequestContext
 from cluster.domain.compositions import Composition
 from cluster.domain.reports import (
     AccuracyHistory,
@@ -69,9 +69,9 @@ class Reads(ABC):
 
     # -- tasks and vectors
 
-    def logs(self, context: RequestContext, task: str) -> list[Event]:
+    def logs(self, context: RequestContext, task: str, after: int = 0) -> list[Event]:
         with self._seeing(context, task):
-            return self._registry.events(task)
+            return self._registry.events(task, after, PAGE)
 
     def vectors(
         self, context: RequestContext, task: str | None = None, after: str = ""

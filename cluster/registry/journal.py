@@ -9,7 +9,7 @@ from typing import NamedTuple
 import sqlalchemy as sa
 
 from cluster.domain.status import Event, EventKind
-from cluster.registry.database import Database, given, put
+from cluster.registry.database import Database, given, of, put
 from cluster.registry.schema import EVENT, REQUEST
 from tacl.errors import NameTaken
 
@@ -24,7 +24,10 @@ _EVENTS = (
     sa.select(EVENT.c.at, EVENT.c.kind, EVENT.c.task, EVENT.c.run_id, EVENT.c.text)
     .where(*given(EVENT.c.task), EVENT.c.number >= _SINCE)
     .order_by(EVENT.c.number)
+    .limit(sa.bindparam("most"))
+    .offset(sa.bindparam("after"))
 )
+ALL = 2**31 - 1  # events of a task, and more
 _LAST = sa.select(sa.func.max(EVENT.c.number))
 
 
@@ -52,9 +55,12 @@ class Journal(Database):
         """The answer already given, whatever was asked."""
         return next((row.answer for row in self._rows(_ANSWER, request_id=request_id)), None)
 
-    def events(self, task: str) -> list[Event]:
-        """Oldest first; none of an earlier task of this name, which was cancelled."""
-        return [Event(**row._mapping) for row in self._rows(_EVENTS, task=task)]
+    def events(self, task: str, after: int = 0, most: int = ALL) -> list[Event]:
+        """Oldest first, at most so many after the first ones; none of an earlier task of this name,
+        which was cancelled."""
+        with self._read() as db:
+            rows = db.execute(_EVENTS, of(task=task) | {"after": after, "most": most})
+            return [Event(**row._mapping) for row in rows]
 
     def happened(self, after: int) -> tuple[int, list[Happened]]:
         """The number of the last event, and what happened after the one of a number: nothing is

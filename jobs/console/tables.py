@@ -15,6 +15,7 @@ from rich.text import Text
 
 from cluster.domain import reports
 from cluster.domain import status as states
+from cluster.domain.base import PAGE
 from cluster.domain.compositions import Composition, MeasuredAgain, RecipeTerm
 from cluster.domain.methods import answering
 from cluster.domain.names import listed
@@ -36,7 +37,7 @@ COLOURS = {
 
 
 class Overview(states.ClusterStatus):
-    """Status of the cluster, and every user's model."""
+    """Status of the cluster, and a page of users' models."""
 
     users: tuple[reports.UserModel, ...] = ()
 
@@ -88,6 +89,9 @@ def status(found: states.ClusterStatus) -> RenderableType:
     why = "samples of the same kind, not held against each other"
     lines += [Text(f"\n{one} and {other}: {why}") for one, other in sorted(same)]
     lines += [Text(f"\nuser {one.user}: {note}") for one in users for note in _notes(one)]
+    if len(users) == PAGE:
+        last = users[-1].user
+        lines.append(Text(f"\nusers up to {last}; models of the next: tacl status --after {last}"))
     if found.trouble:
         lines.append(Text(f"\n{found.trouble}", style="red"))
     return Group(*lines)

@@ -177,9 +177,19 @@ def wait(
 
 
 @cli.verb("tasks")
-def status(asked: cli.Client, names: SomeTasks = None) -> cli.Told:
-    """Show tasks, runs, and why they wait or failed; of named tasks, how many others go first."""
-    return _overview(asked, names), console.tables.status
+def status(
+    asked: cli.Client,
+    names: SomeTasks = None,
+    after: Annotated[str, option("USER", "Of users' models, those after this user.")] = "",
+) -> cli.Told:
+    """Show tasks, runs, and why they wait or failed; of named tasks, how many others go first.
+
+    Of users' models those that could be made anew, of fifty users by name: those of the next come
+    with `--after` the last.
+    """
+    if names and after:
+        raise BadConfig("--after is about users' models, which are shown where no task is named")
+    return _Looking(asked, names, after)(), console.tables.status
 
 
 @cli.verb("tasks")
@@ -191,21 +201,12 @@ def watch(asked: cli.Client, names: SomeTasks = None) -> None:
         console.live.watch(_Looking(asked, names))
 
 
-def _overview(asked: cli.Client, names: Sequence[str] | None) -> console.tables.Overview:
-    """With every user's model, page by page."""
-    found = _Looking(asked, names)()
-    users, page = [*found.users], found.users
-    while page:
-        users += (page := asked.users(after=page[-1].user))
-    return found.model_copy(update={"users": tuple(users)})
-
-
 class _Looking:
-    """At a cluster, again and again. The first users' models are asked for where the status is new;
+    """At a cluster, again and again. A page of users' models is asked for where the status is new;
     a sum that somebody composes leaves that as it is, and is seen within AGAIN looks."""
 
-    def __init__(self, asked: cli.Client, names: Sequence[str] | None) -> None:
-        self._asked, self._names = asked, names or ()
+    def __init__(self, asked: cli.Client, names: Sequence[str] | None, after: str = "") -> None:
+        self._asked, self._names, self._after = asked, names or (), after
         self._version, self._old = "", AGAIN  # of what the models are from, and how many looks ago
         self._users: tuple[UserModel, ...] = ()
 
@@ -213,7 +214,8 @@ class _Looking:
         status = self._asked.status(*self._names)
         self._old += 1
         if not self._names and (status.version != self._version or self._old >= AGAIN):
-            self._users, self._version, self._old = tuple(self._asked.users()), status.version, 0
+            self._users = tuple(self._asked.users(after=self._after))
+            self._version, self._old = status.version, 0
         return console.tables.Overview(**dict(status), users=self._users)
 
 

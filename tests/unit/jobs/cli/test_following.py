@@ -16,7 +16,8 @@ from cluster.reading import reports
 from cluster.registry import compositions
 from jobs import console
 from jobs.cli.verbs.tasks import AGAIN
-from tacl.errors import UnknownTask
+from jobs.console import tables
+from tacl.errors import BadConfig, UnknownTask
 from tests.support.command_line import Tacl, ok
 
 
@@ -49,9 +50,9 @@ def test_who_watches_asks_for_all_models_where_something_is_new(
         seen.append(found.version)
         return found
 
-    def noting_users(client: Client) -> Sequence[UserModel]:
+    def noting_users(client: Client, after: str) -> Sequence[UserModel]:
         asked.append(len(seen) - 1)
-        return users(client)
+        return users(client, after=after)
 
     def watch(look: Callable[[], console.tables.Overview]) -> None:
         for number in range(3 * AGAIN):
@@ -79,16 +80,31 @@ def test_who_watches_asks_for_all_models_where_something_is_new(
     assert asked == []
 
 
-def test_status_tells_of_every_users_model(tacl: Tacl, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (reports, compositions):
+def test_status_tells_of_a_page_of_users_and_who_comes_next(
+    tacl: Tacl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (reports, compositions, tables):
         monkeypatch.setattr(module, "PAGE", 2)
     ok(tacl("submit", "faces", "--data", "data.csv"))
     ok(tacl("wait"))
     users = ["ann", "bob", "cid", "dan", "eve"]
     for user in users:
         ok(tacl("compose", user, "+faces"))
-    found = json.loads(tacl("status", "--json").stdout)
-    assert [one["user"] for one in found["users"]] == users
+    after, asked, real = "", list[str](), Client.users
+
+    def noting(client: Client, whose: str | None = None, after: str = "") -> Sequence[UserModel]:
+        asked.append(after)
+        return real(client, whose, after)
+
+    monkeypatch.setattr(Client, "users", noting)
+    for page in (["ann", "bob"], ["cid", "dan"], ["eve"]):
+        found = json.loads(tacl("status", "--after", after, "--json").stdout)
+        assert [one["user"] for one in found["users"]] == page
+        said = f"tacl status --after {page[-1]}"
+        assert (said in ok(tacl("status", "--after", after))) == (len(page) == 2)
+        after = page[-1]
+    assert asked == [one for one in ("", "bob", "dan") for _ in range(2)]
+    assert tacl("status", "faces", "--after", "bob").exit_code == exit_code(BadConfig(""))
 
 
 def test_who_follows_a_task_is_shown_no_others(tacl: Tacl, monkeypatch: pytest.MonkeyPatch) -> None:
