@@ -18,7 +18,7 @@ from cluster.domain.receipts import (
     RetriedTask,
     Submitted,
 )
-from cluster.domain.status import OWED, STOPPED, RunKind, TaskDetail, TaskState
+from cluster.domain.status import OF_MODELS, OWED, STOPPED, RunKind, TaskDetail, TaskState
 from cluster.domain.tasks import Shard, Submission
 from cluster.domain.work import tasks_of
 from cluster.registry import CANCELLED
@@ -189,7 +189,10 @@ class TaskRequests(Quotas):
         """The runs that end with it; purged, also evaluations with heads that saw it. Of many that
         wait nobody reads all."""
         left, runs = (*OWED, *STOPPED), self._registry.runs
-        using = runs(left, kinds=None if purge else NAMING, naming=task)
+        using = runs(left, kinds=NAMING, naming=task)
+        if purge:
+            using += runs(OWED, kinds=OF_MODELS, naming=task)
+            using += self._registry.stopped_with(task)
         found = [one.run_id for one in using if work_orders.uses(one.work, task, purge)]
         fits = runs(left, kinds=("fit",))
         found += [fit.run_id for fit in fits if self._is_fit_of(fit.run_id, task)]

@@ -21,6 +21,7 @@ from cluster.registry.database import (
     Database,
     Request,
     among,
+    given,
     parts,
     put,
     put_once,
@@ -63,6 +64,17 @@ _STOPPED = sa.select(*COLUMNS).where(
     RUN.c.run_id.in_(sa.select(AWAITED.c.run_id))
     | sa.exists().where(USER.c.composition == RUN.c.model),
 )
+_NUMBERS = sa.union(  # else SQLite would look through the work of all that stopped
+    sa.select(RUN.c.number)
+    .join(HOLDS, HOLDS.c.composition == RUN.c.model)
+    .where(*given(HOLDS.c.task)),
+    sa.select(RUN.c.number).where(
+        RUN.c.kind == "compose",
+        RUN.c.state.in_(STOPPED),
+        sa.exists().where(AWAITED.c.run_id == RUN.c.run_id),
+    ),
+)
+_STOPPED_WITH = sa.select(*COLUMNS).where(RUN.c.state.in_(STOPPED), RUN.c.number.in_(_NUMBERS))
 _THEIRS = sa.select(RUN.c.number).where(among(RUN.c.user))
 _DONE = (  # by numbers: else SQLite would look at everybody's
     sa.select(RUN.c.work, RUN.c.result)
@@ -118,6 +130,12 @@ class ModelTable(Database):
         a model that somebody has."""
         found = (self._values(_WANTED, run_id=these) for these in parts(run_ids))
         return {run_id for some in found for run_id in some}
+
+    def stopped_with(self, task: str) -> list[RunRecord]:
+        """Those that failed or were cancelled, of models that somebody has, or had, or awaits, and
+        that name this task."""
+        names = RUN.c.work.contains(f'"{task}"', autoescape=True)
+        return [run_of(row) for row in self._rows(_STOPPED_WITH.where(names), task=task)]
 
     def stopped_and_wanted(self) -> list[RunRecord]:
         """All of these that failed or were cancelled."""

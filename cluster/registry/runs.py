@@ -273,8 +273,8 @@ class RunTable(Database):
         return list(self._values(query.order_by(RUN.c.number)))
 
     def that_met(self, task: str) -> list[str]:
-        """Runs without a result, yet, that were told of a task's samples."""
-        unfinished = RUN.c.state.in_((*OWED, *STOPPED))
+        """Trainings without a result, yet, that were told of a task's samples."""
+        unfinished = sa.and_(RUN.c.kind == "train", RUN.c.state.in_((*OWED, *STOPPED)))
         told = sa.exists().where(ARRIVAL.c.run_id == RUN.c.run_id, ARRIVAL.c.task == task)
         query = sa.select(RUN.c.run_id).where(unfinished, told).order_by(RUN.c.number)
         return list(self._values(query))

@@ -4,6 +4,7 @@ the registry tells of them, and whoever asks again is served."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -12,6 +13,7 @@ import pytest
 from cluster.coordinator import retries
 from cluster.domain.base import RequestContext
 from cluster.domain.compositions import CompositionMethod
+from cluster.domain.outcomes import Raised
 from cluster.domain.status import RunState
 from cluster.registry import Registry
 from cluster.scheduler.state import Node
@@ -139,3 +141,20 @@ def test_a_start_and_a_composed_model_read_what_somebody_waits_for_alone(scene: 
     for _ in range(2):
         assert [one.run_id for one in scene.status().work] == [run_id]
         scene.restart(outlived=True)
+
+
+def test_a_purge_ends_what_stopped_of_a_model_that_somebody_has_or_awaits(scene: Scene) -> None:
+    """Of others, who may have given up thousands, it reads none."""
+    coordinator, registry = scene.coordinator, scene.coordinator._registry
+    judged, made = evaluate(scene), make(scene)
+    foreseen = coordinator.evaluate(RequestContext(), "ann", terms=["+a", "-b"]).run_id
+    for _ in range(3):
+        scene.launcher.running()[0].outcome = Raised("no")
+        coordinator.tick()
+    assert {registry.run(one).state for one in (judged, made, foreseen)} == {RunState.FAILED}
+    purge = partial(coordinator.remove, RequestContext(), "b", True)
+    asked = [said for said, _ in statements(registry, purge) if "LIKE" in said]
+    assert {registry.run(one).state for one in (judged, made)} == {RunState.WITHDRAWN}
+    assert registry.run(foreseen).state == RunState.FAILED
+    assert scene.status().work == ()
+    assert all("kind IN" in said or "run.number IN" in said for said in asked)

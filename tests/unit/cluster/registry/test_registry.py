@@ -14,7 +14,15 @@ from cluster.domain.compositions import Composition, CompositionMethod, Merged, 
 from cluster.domain.methods import model_of
 from cluster.domain.status import RunState
 from cluster.domain.tasks import CHAMPION, GENERIC, Arrival, Shard
-from cluster.domain.work import Composed, ComposeWork, Measured, MeasureWork, Progress, Trained
+from cluster.domain.work import (
+    Composed,
+    ComposeWork,
+    EvaluateWork,
+    Measured,
+    MeasureWork,
+    Progress,
+    Trained,
+)
 from cluster.registry import Found, Registry, Request
 from cluster.registry.effects import BLOCK
 from tacl.errors import NameTaken, UnknownRun, UnknownTask, UnknownVector
@@ -329,3 +337,23 @@ def test_a_model_that_is_made_is_its_users_if_that_is_awaited(registry: Registry
     registry.make(work, True, Request("anew", "asked", "answer"))
     assert registry.run(work.run_id).state == "queued"
     assert registry.result(work.run_id, Composed) is None
+
+
+def test_what_stopped_is_found_where_somebody_has_or_awaits_the_model(registry: Registry) -> None:
+    publish(registry, "a", "b")
+    registry.compose(model(registry, "alice", 1.0), Request("alice", "asked", "answer"))
+    for number in (1.0, 0.5):  # nobody has the second
+        given = {"composition": model(registry, "alice", number), "tasks": (), "attempt": 0}
+        work = EvaluateWork(run_id=f"judge {number}", base=BASE, **given)  # type: ignore[arg-type]
+        registry.add_run(work, None)
+        registry.fail(work.run_id, "no")
+    for user in ("alice", "bob"):  # who gives it up
+        work, _ = made_of(registry, user)
+        registry.make(work, False, Request(f"make {user}", "asked", "answer"))
+        registry.fail(work.run_id, "no")
+    registry.compose(model(registry, "bob", 0.25), Request("bob", "asked", "answer"))
+    for found in (registry.stopped_and_wanted(), registry.stopped_with("a")):
+        assert {run.run_id for run in found} == {"judge 1.0", "make alice"}
+    assert registry.stopped_with("b") == []
+    registry.fail("judge 1.0", "again")
+    assert registry.run("judge 1.0").cause == "no"
