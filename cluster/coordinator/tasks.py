@@ -168,6 +168,7 @@ class TaskRequests(Quotas):
             return Decision(answer, write, withdraw)
 
         parts = {"task": task, "purge": purge}
+        _ = self._execution.heads  # of thousands of tasks: they are let go without the lock
         return self._once(context.request_id, "remove", parts, RemovedTask, decide)
 
     def refresh(self, context: RequestContext, task: str) -> QueuedRun:
@@ -198,9 +199,8 @@ class TaskRequests(Quotas):
         found += [fit.run_id for fit in fits if self._is_fit_of(fit.run_id, task)]
         saw = self._execution.heads.that_saw(task)
         if purge and saw.fits:
-            known = {*found}
-            others = (one for one in runs(OWED, kinds=("evaluate",)) if one.run_id not in known)
-            found += [one.run_id for one in others if saw.judged_by(one.written)]
+            works = self._registry.works(OWED, "evaluate")
+            found += [run_id for run_id, work in works.items() if saw.judged_by(work)]
         return tuple(dict.fromkeys(found))
 
     def _is_fit_of(self, run_id: str, task: str) -> bool:
