@@ -1,6 +1,6 @@
 """Files that are owed their erasure: of purged tasks at once; of models that were replaced, of rows
-that models were made from, and of cancelled tasks, soon; and garbage that is collected. Deleted
-without the lock.
+that models were made from, and of cancelled tasks, soon, as what killed processes were writing; and
+garbage that is collected. Deleted without the lock.
 
 While it is decided which they are, and from then on, nothing that is accepted can need one of
 them, for they are said not to be there. What a death leaves undone is owed by the registry; garbage
@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 
 from cluster.coordinator import garbage
 from cluster.coordinator.lock import Lock
@@ -22,6 +23,7 @@ from cluster.storage.home import Home
 
 KEY = ("erase what was purged", "")  # no run's
 LEFT = ("delete what is needed no more", "")
+HALF = ("delete what was not written to its end", "")
 GARBAGE = ("delete what nothing refers to", "")
 PACE = 60.0  # seconds between looks at what is needed no more: each may take a second
 DAY = 24 * 3600.0  # at whose end it is looked again at what is needed still, all at once
@@ -50,6 +52,7 @@ class Erasing:
                 self.owed = True
         if time.monotonic() - self._looked > PACE:
             self._retries.done(LEFT, self._delete_left)
+            self._retries.done(HALF, partial(garbage.sweep, self._home, self._blobs))
             self._looked = time.monotonic()
         if self._garbage:
             self._retries.done(GARBAGE, self._delete)

@@ -8,6 +8,7 @@ file that is stored again after a day may go before it is referred to, which is 
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -18,7 +19,8 @@ from pathlib import Path
 from cluster.domain.receipts import CollectedGarbage
 from cluster.registry import Registry
 from cluster.storage import home as homes
-from cluster.storage.blobs import Stored
+from cluster.storage.blobs import Blobs, Stored
+from cluster.storage.drafts import left
 from cluster.storage.home import Home
 
 GRACE = 24 * 3600.0  # seconds
@@ -96,6 +98,17 @@ def erase(home: Home, digests: Collection[str]) -> None:
         for path in _files(cache / "blobs"):
             if path.name in digests:
                 path.unlink(missing_ok=True)
+
+
+def sweep(home: Home, blobs: Blobs) -> None:
+    """Delete what processes left that were killed while they wrote: nothing refers to it, and of
+    whom it is nobody knows."""
+    places = chain.from_iterable((cache, cache / "blobs") for cache in _caches(home))
+    for path in chain(blobs.left(), *map(left, places)):
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
 
 
 def _caches(home: Home) -> set[Path]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import sys
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
@@ -22,6 +21,7 @@ from cluster.domain.tasks import Options, Shard, VectorRef
 from cluster.learner.seen_rows import kept
 from cluster.learner.theta0 import share
 from cluster.storage import samples
+from cluster.storage.drafts import scratch
 from cluster.storage.home import Home
 from cluster.storage.samples import Raw
 from tacl.backbone import Backbone, Item, load_backbone
@@ -249,12 +249,9 @@ class Materials(Passes):
         return self.put(lambda path: save_file(tensors, path))
 
     def put(self, save: Callable[[Path], None]) -> str:
-        """The file that `save` writes: in the cache, for a vector may be too much for /tmp, where
-        what a process leaves that is killed stays for ever."""
-        self._cache.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=self._cache) as folder:
-            path = Path(folder) / "file.safetensors"
-            save(path)
+        """The file that `save` writes."""
+        with scratch(self._cache) as folder:
+            save(path := folder / "file.safetensors")
             return self.blobs.put(path)
 
     def prepared(self, raws: Sequence[bytes | str]) -> list[Item]:

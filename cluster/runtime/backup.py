@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import fcntl
 import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -32,6 +31,7 @@ from cluster.runtime import near
 from cluster.runtime.again import head_here
 from cluster.storage import home as homes
 from cluster.storage.blobs import Blobs
+from cluster.storage.drafts import scratch
 from cluster.storage.filesystem import Storage, absolute_uri
 from cluster.storage.home import Home, Settings
 from tacl.errors import (
@@ -76,7 +76,7 @@ def backup(home: Home, target: str | Path, count: Count) -> BackedUp:
                 f"{target} lies in the home, at {kept}, and would be lost with it; name another"
             )
     place = Storage(uri)
-    with _written(place.uri), _alone(home), _folder_in(home) as folder:
+    with _written(place.uri), _alone(home), scratch(home.path / "cache") as folder:
         before = _manifest(place)
         files = Blobs(place.below(FILES).uri, cache=folder)
         copying = _Copying(home, files, folder / SNAPSHOT, count)
@@ -200,7 +200,7 @@ def _restored(
 ) -> Restored:
     """The settings, by which it is a home, are written last."""
     blobs = Blobs(settings.blobs, cache=home.path / "cache" / "blobs")
-    with _folder_in(home) as folder:
+    with scratch(home.path / "cache") as folder:
         files, snapshot = Blobs(source, cache=folder), folder / SNAPSHOT
         snapshot.write_bytes(_read(files, manifest.registry))
         migrate(f"sqlite:///{snapshot}", folder)  # it may be of an earlier version
@@ -257,14 +257,6 @@ def _manifest(place: Storage) -> Manifest | None:
 
 def _needed(registry: Registry, settings: Settings) -> set[str]:
     return {*registry.referenced(), settings.generic.digest}
-
-
-@contextmanager
-def _folder_in(home: Home) -> Iterator[Path]:
-    """For what is on its way: a whole registry may be too much for /tmp."""
-    (home.path / "cache").mkdir(mode=0o700, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=home.path / "cache") as folder:
-        yield Path(folder)
 
 
 @contextmanager

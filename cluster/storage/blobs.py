@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.fs
 
 from cluster import failpoints
-from cluster.storage.drafts import whole
+from cluster.storage.drafts import DRAFTS, left, whole
 from cluster.storage.filesystem import Storage
 from tacl.errors import CorruptBlob, StorageUnavailable
 
@@ -176,8 +176,12 @@ class Blobs:
                 yield Stored(file.base_name, file.size, file.mtime_ns / 1e9)
 
     def halves(self) -> Iterator[Path]:
-        """What processes left that died while they wrote here."""
+        """What is being written here, or was by a process that died."""
         return Path(self._root).glob("*/.*") if self._local else iter(())
+
+    def left(self) -> Iterator[Path]:
+        """What processes left that died while they wrote here, or into the cache."""
+        return left(Path(self._cache._root))
 
     def remove(self, digest: str) -> None:
         """Delete it, here and in the cache; harmless when it is not there."""
@@ -193,8 +197,10 @@ class Blobs:
     def _put_local(self, digest: str, data: Path | Held | Iterator[bytes]) -> None:
         place = Path(self._place(digest))
         try:
-            place.parent.mkdir(exist_ok=True, mode=0o700)
-            with whole(place) as stream:
+            drafts = Path(self._root) / DRAFTS  # few, and quick to look through
+            for folder in (place.parent, drafts):
+                folder.mkdir(exist_ok=True, mode=0o700)
+            with whole(place, drafts) as stream:
                 os.fchmod(stream.fileno(), 0o600)  # it may hold private samples
                 if _measure(data, stream.write)[0] != digest:
                     raise CorruptBlob(f"{data} changed while it was being stored; put it again")

@@ -1,19 +1,31 @@
-"""A file that is there whole or not at all."""
+"""A file that is there whole or not at all, and what is on its way.
+
+Whoever writes holds a lock, which ends with the process: so what one left that was killed is told
+from what another is writing.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import os
+import tempfile
+import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
+DRAFTS = "drafts"  # of a place: its folder for what is on its way
+HELD = "held"  # of a folder among them: the file that its process holds
+YOUNG = 60.0  # seconds for which nothing is taken for left: it may not be held yet
+
 
 @contextmanager
-def beside(path: Path) -> Iterator[Path]:
-    """A draft that takes the place of `path` when the block ends well, else goes."""
-    draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+def beside(path: Path, folder: Path | None = None) -> Iterator[Path]:
+    """A draft that takes the place of `path` when the block ends well, else goes; in `folder`, on
+    the same disk, or beside it."""
+    draft = (folder or path.parent) / f".{path.name}.{uuid.uuid4().hex}"
     try:
         yield draft
         draft.replace(path)
@@ -22,10 +34,12 @@ def beside(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def whole(path: Path) -> Iterator[BinaryIO]:
+def whole(path: Path, folder: Path | None = None) -> Iterator[BinaryIO]:
     """To write a file that takes the place of `path` when the block ends well, and stays there
     whatever the power does: the rename itself survives only when its directory is flushed too."""
-    with beside(path) as draft, draft.open("xb") as stream:
+    with ExitStack() as held, beside(path, folder) as draft:
+        stream = held.enter_context(draft.open("xb"))  # until it has its place
+        _hold(stream)
         yield stream
         stream.flush()
         os.fsync(stream.fileno())
@@ -34,3 +48,38 @@ def whole(path: Path) -> Iterator[BinaryIO]:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def scratch(place: Path) -> Iterator[Path]:
+    """An empty folder among the drafts of `place`, for as long as the block: what lies there may be
+    too much for /tmp, where what a process leaves that is killed stays for ever."""
+    (place / DRAFTS).mkdir(mode=0o700, parents=True, exist_ok=True)
+    with ExitStack() as made:
+        folder = Path(made.enter_context(tempfile.TemporaryDirectory(dir=place / DRAFTS)))
+        _hold(made.enter_context((folder / HELD).open("xb")))
+        (folder / "files").mkdir()
+        yield folder / "files"
+
+
+def left(place: Path) -> Iterator[Path]:
+    """Of its drafts, files and folders, those whose process is no more."""
+    for path in (place / DRAFTS).glob("*"):
+        if _is_left(path / HELD if path.is_dir() else path):
+            yield path
+
+
+def _hold(stream: BinaryIO) -> None:
+    with suppress(OSError):  # a disk without locks: there nothing is ever taken for left
+        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def _is_left(held: Path) -> bool:
+    try:
+        with held.open("r+b") as stream:
+            is_old = time.time() - os.fstat(stream.fileno()).st_mtime > YOUNG
+            if is_old:
+                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return is_old
+    except OSError:  # it has its place by now, is held, or lies on a disk without locks
+        return False

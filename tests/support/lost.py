@@ -1,9 +1,14 @@
-"""A connection lost with the answer to a commit; a process that is killed while it erases."""
+"""A connection lost with the answer to a commit; processes that are killed while they write or
+erase."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import NoReturn
 
 import pytest
@@ -59,3 +64,32 @@ def killed_after_removing(blobs: int) -> Iterator[None]:
         patch.setattr(Blobs, "remove", deadly)
         with pytest.raises(Killed):
             yield
+
+
+def killed_while(write: Callable[[Path], object], place: Path) -> list[Path]:
+    """What another process leaves among the drafts of a place that is killed by SIGKILL when a file
+    of it is flushed; as if that had been an hour ago."""
+
+    def die(_: int) -> NoReturn:
+        os.kill(os.getpid(), signal.SIGKILL)
+        raise AssertionError
+
+    before = {*_drafts(place)}
+    if (pid := os.fork()) == 0:
+        os.fsync = die
+        write(place)
+    os.waitpid(pid, 0)
+    left = [path for path in _drafts(place) if path not in before]
+    assert left
+    for path in left:
+        make_old(path)
+    return left
+
+
+def make_old(path: Path) -> None:
+    hour_ago = time.time() - 3600
+    os.utime(path, (hour_ago, hour_ago))
+
+
+def _drafts(place: Path) -> list[Path]:
+    return [path for path in (place / "drafts").rglob("*") if path.is_file()]

@@ -11,16 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from cluster.coordinator import retries
+from cluster.coordinator import erasing, retries
 from cluster.coordinator.garbage import GRACE
 from cluster.domain.base import BlobRef
 from cluster.domain.tasks import Submission
 from cluster.registry import Registry
 from cluster.registry.erasure import References
 from cluster.storage.blobs import Blobs
+from cluster.storage.drafts import scratch, whole
 from tacl.errors import CorruptBlob, StorageUnavailable
 from tests.support.fakes import ADMIN, Scene, asks, submission
-from tests.support.lost import killed_after_removing
+from tests.support.lost import killed_after_removing, killed_while, make_old
 
 
 def meanwhile(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> list[bool]:
@@ -72,6 +73,26 @@ def test_a_purge_deletes_what_was_computed_of_samples_and_rows(scene: Scene) -> 
     scene.coordinator.remove(asks("purge"), "digits", True)
     scene.coordinator.tick()
     assert not any(path.exists() for path in kept)
+
+
+def test_what_killed_processes_were_writing_goes_and_what_is_written_stays(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of whom it was nobody knows, of purged tasks perhaps."""
+    monkeypatch.setattr(erasing, "PACE", 0.0)
+    cache = scene.home.path / "cache"
+    halves = killed_while(lambda place: Blobs(place).put(b"rows"), scene.home.path / "blobs")
+    cached = killed_while(lambda place: Blobs(place).put(b"downloaded"), cache / "blobs")
+    with scratch(cache) as folder, whole(cache / "mine", cache / "drafts") as stream:
+        stream.write(b"a vector")
+        stream.flush()
+        (folder / "file").write_bytes(b"a vector")
+        for path in (cache / "drafts").rglob("*"):
+            make_old(path)
+        scene.coordinator.tick()
+        assert (folder / "file").exists()
+    assert (cache / "mine").read_bytes() == b"a vector"
+    assert not any(path.exists() for path in (*halves, *cached))
 
 
 READING: dict[str, Callable[[Scene], object]] = {

@@ -298,7 +298,7 @@ def test_collecting_frees_what_nothing_refers_to(scene: Scene) -> None:
 def test_folders_in_which_learners_write_may_go_meanwhile(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folders = [scene.home.path / "cache" / name for name in ("tmp1", "tmp2")]
+    folders = [scene.home.path / "cache" / "drafts" / name for name in ("1", "2")]
     for folder in folders:
         folder.mkdir(parents=True)
         (folder / "file").write_bytes(b"a vector")

@@ -106,7 +106,7 @@ def test_what_is_stored_does_not_pass_through_the_folder_of_temporary_files(
     materials = scene.materials
     digest = materials.put_tensors({"a": torch.ones(2)})
     assert materials.blobs.exists(digest)
-    assert not [*scene.home.path.glob("cache/tmp*")]
+    assert not [*scene.home.path.glob("cache/drafts/*")]
 
 
 def test_no_picture_is_read_to_count_texts_that_are_cut(

@@ -1,0 +1,42 @@
+"""What is on its way: whole or not there, and told from what a killed process left."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from cluster.storage.blobs import Blobs
+from cluster.storage.drafts import left, scratch
+from tests.support.lost import killed_while, make_old
+
+
+def store(place: Path) -> None:
+    Blobs(place).put(b"rows of a task")
+
+
+def save(place: Path) -> None:
+    with scratch(place) as folder, (folder / "vector").open("xb") as stream:
+        stream.write(b"a vector")
+        os.fsync(stream.fileno())
+
+
+def test_what_a_killed_process_left_is_told_from_what_another_writes(tmp_path: Path) -> None:
+    (tmp_path / "drafts").mkdir()
+    (draft,) = killed_while(store, tmp_path)
+    held = next(path for path in killed_while(save, tmp_path) if path.name == "held")
+    with scratch(tmp_path) as folder:
+        make_old(folder.parent / "held")
+        assert {*left(tmp_path)} == {draft, held.parent}
+
+
+def test_what_is_young_may_not_be_held_yet(tmp_path: Path) -> None:
+    (draft,) = killed_while(store, tmp_path)
+    os.utime(draft)
+    assert not [*left(tmp_path)]
+
+
+def test_a_scratch_folder_is_empty_and_goes(tmp_path: Path) -> None:
+    with scratch(tmp_path / "cache") as folder:
+        assert not [*folder.iterdir()]
+        (folder / "file").write_bytes(b"x")
+    assert not [*(tmp_path / "cache" / "drafts").iterdir()]
