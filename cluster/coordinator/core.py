@@ -81,7 +81,7 @@ class Coordinator(TaskRequests, VectorRequests, CompositionRequests, AccountRequ
             outdated = Outdated(self._execution.heads.fits, self._state)
         # Without the lock: a big store takes minutes, and so do the models of many.
         found = garbage.look(self._place, self._registry)
-        checkpointed = runs(self._place.checkpoints)
+        checkpointed = runs(self._place)
         for _ in range(LOOKS if not dry_run else 0):
             outdated.look(self._registry)
         with self._lock:

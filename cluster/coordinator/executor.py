@@ -188,7 +188,7 @@ class Execution:
         state = restored(self._registry, self._base.digest, running)
         state.turns, state.started = self.state.turns, self.state.started
         state.over = self.state.over
-        others = {*self._handles, *runs(self._home.checkpoints)} - running
+        others = {*self._handles, *runs(self._home)} - running
         for run_id in running & self._told.keys():
             self._told[run_id].anew(self._arrivals(run_id))
         self._due = [facts.Stop(run_id, self._is_forgotten(run_id, state)) for run_id in others]
@@ -247,7 +247,7 @@ class Execution:
     def _clear(self) -> None:
         """Without the lock: in a bucket it takes a while."""
         for run_id in list(self._cleared):
-            clear = checkpoints(self._home.checkpoints, run_id).clear
+            clear = checkpoints(self._home, run_id).clear
             if self._retries.done(("delete its checkpoints", run_id), clear):
                 del self._cleared[run_id]
 
@@ -438,7 +438,7 @@ class Execution:
 
     def _forget_checkpoints(self) -> None:
         """Of runs that ended, or begin anew, while nobody was there to delete them."""
-        there = runs(self._home.checkpoints)
+        there = runs(self._home)
         self.forget(run_id for run_id in there if self._is_forgotten(run_id, self.state))
         self._clear()
 

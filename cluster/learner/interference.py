@@ -28,7 +28,7 @@ def measure(work: MeasureWork, home: Home, tell: Tell) -> Measured:
     materials = Materials(home, work.base, given_device())
     refs = {ref.digest: ref for ref, _ in work.pairs}
     vectors = {digest: materials.vector(ref) for digest, ref in refs.items()}
-    store = checkpoints(home.checkpoints, work.run_id)
+    store = checkpoints(home, work.run_id)
     found = _kept(store)
     wanted = dict.fromkeys((ref.digest, _probe(shard)) for ref, shard in work.pairs)
     for shard in {_probe(shard): shard for _, shard in work.pairs}.values():
@@ -50,12 +50,11 @@ def _keep(found: Found, folder: Path) -> None:
 
 def _kept(store: Checkpoints) -> Found:
     """What this run measured before it gave way."""
-    newest = store.newest()
-    if newest is None:
-        return {}
-    with store.opened(newest) as folder:
-        kept = Measured.model_validate_json((folder / PAIRS).read_text())
-    return {(pair.vector_digest, (pair.shard_digest, pair.head)): pair for pair in kept.pairs}
+    with store.newest() as kept:
+        if kept is None:
+            return {}
+        found = Measured.model_validate_json((kept.folder / PAIRS).read_text())
+    return {(pair.vector_digest, (pair.shard_digest, pair.head)): pair for pair in found.pairs}
 
 
 def _probe(shard: Shard) -> Probe:

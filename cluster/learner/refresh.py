@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from contextlib import nullcontext
 
 from cluster.domain.outcomes import GivesWay
 from cluster.domain.tasks import GENERIC
@@ -37,7 +36,7 @@ def refresh(work: RefreshWork, home: Home, tell: Tell) -> Refreshed:
     tasks = [shard for shard in work.others if shard.task != GENERIC] or list(work.others)
     own, *others = [materials.store(shard, math.nan) for shard in (work.own, *tasks)]
 
-    store = checkpoints(home.checkpoints, work.run_id)
+    store = checkpoints(home, work.run_id)
 
     def after(descent: Descent) -> None:
         done, curve = len(descent.curve), descent.curve
@@ -45,9 +44,8 @@ def refresh(work: RefreshWork, home: Home, tell: Tell) -> Refreshed:
             store.write(done, lambda folder: descent.save(folder / DESCENT))
             raise GivesWay
 
-    newest = store.newest()
-    with nullcontext() if newest is None else store.opened(newest) as folder:
-        saved = folder and folder / DESCENT
+    with store.newest() as kept:
+        saved = kept and kept.folder / DESCENT
         given = module, materials.backbone, tau, own, others, config
         found = refreshed(*given, after, first, saved)
     facts = {

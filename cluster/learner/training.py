@@ -9,11 +9,11 @@ checkpoint with the same numbers.
 from __future__ import annotations
 
 import json
-import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import torch.distributed as dist
@@ -28,7 +28,7 @@ from cluster.learner.artifacts import Materials, asked_device
 from cluster.learner.interference import stored_vector
 from cluster.learner.progress import Begins, Hears, in_phases
 from cluster.learner.tracking import Tracked, TrackedRun, tracked
-from cluster.storage.checkpoints import Checkpoints, checkpoints
+from cluster.storage.checkpoints import Checkpoints, Kept, checkpoints
 from cluster.storage.home import Home
 from tacl.curvature import measure
 from tacl.data.batches import Labelled
@@ -94,7 +94,7 @@ def train_task(work: TrainWork, home: Home, known: Teller) -> Trained | None:
     begins(Phase.ENGINE)
     module = materials.linearized(config.precision)
     with closing(build_engine(module, config, submission.options, ranks.size)) as engine:
-        kept = checkpoints(home.checkpoints, work.run_id)
+        kept = checkpoints(home, work.run_id)
         run = TrainingState(work, materials, engine, ranks, config, kept)
         begins(Phase.SAMPLES)
         return _trained(run, head, data, known, started)
@@ -192,15 +192,25 @@ class TrainingState:
 
     def resume(self) -> int:
         """Takes up the newest checkpoint; the step to go on with."""
-        newest = self.ranks.first(self.checkpoints.newest)
-        if newest is not None:
-            self._start = newest
-            with self.checkpoints.opened(newest) as folder:
+        with self._newest() as kept:
+            if kept is not None:
+                self._start, folder = kept
                 self.engine.load(folder)
                 self.curves = json.loads((folder / "curves.json").read_text())
                 if (near := folder / "near.json").exists():  # not in one of an earlier version
                     self._near = json.loads(near.read_text())
         return self._start
+
+    @contextmanager
+    def _newest(self) -> Iterator[Kept | None]:
+        """What rank 0 finds, on every rank."""
+        with self.checkpoints.newest() if self.ranks.rank == 0 else nullcontext() as kept:
+            step = self.ranks.first(lambda: kept and kept.step)
+            if kept is not None or step is None:
+                yield kept
+                return
+            with self.checkpoints.opened(step) as folder:
+                yield Kept(step, folder)
 
     def stores(self, step: int, known: Teller) -> list[Store]:
         """What optimizer step `step` sees, of what `known` told rank 0."""
@@ -283,17 +293,15 @@ class TrainingState:
         return self._stores[digest]
 
     def _checkpoint(self, step: int) -> None:
-        folder = self.ranks.first(lambda: self.checkpoints.beside(step))
-        try:
-            self.engine.save(folder)
+        with (
+            self.checkpoints.writing(step)
+            if self.ranks.rank == 0
+            else nullcontext(Path()) as folder
+        ):
+            self.engine.save(folder)  # rank 0 writes
             if self.ranks.rank == 0:
                 (folder / "curves.json").write_text(json.dumps(self.curves))
                 (folder / "near.json").write_text(json.dumps(self._near))
-                self.checkpoints.complete(step, folder)
-        except BaseException:
-            if self.ranks.rank == 0:
-                shutil.rmtree(folder, ignore_errors=True)
-            raise
         self._saved_at = time.monotonic()
 
 

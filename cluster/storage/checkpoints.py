@@ -9,31 +9,42 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import tempfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow.fs
 
 from cluster import failpoints
+from cluster.storage.drafts import scratch
 from cluster.storage.filesystem import Storage
+from cluster.storage.home import Home
 
 KEPT = 2
 MARK = ".complete"
 SEAL = "sums.json"  # checksum of every other file
 
 
-def checkpoints(storage: Storage, run_id: str) -> Checkpoints:
-    """Those of a run, below `storage`."""
+class Kept(NamedTuple):
+    """A complete checkpoint, to be read."""
+
+    step: int
+    folder: Path
+
+
+def checkpoints(home: Home, run_id: str) -> Checkpoints:
+    """Those of a run."""
+    storage = home.checkpoints
     if storage.is_local:
         return Checkpoints(Path(storage.root) / run_id)
-    return RemoteCheckpoints(storage.below(run_id))
+    return RemoteCheckpoints(storage.below(run_id), home.path / "cache")
 
 
-def runs(storage: Storage) -> list[str]:
+def runs(home: Home) -> list[str]:
     """The runs that have any."""
+    storage = home.checkpoints
     selector = pyarrow.fs.FileSelector(storage.root, allow_not_found=True)
     with storage.reaching():
         return [folder.base_name for folder in storage.filesystem.get_file_info(selector)]
@@ -45,27 +56,46 @@ class Checkpoints:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def newest(self) -> int | None:
-        """The step of the newest complete checkpoint; one whose files were altered is none."""
-        return next((step for step in reversed(self._steps()) if self._is_whole(step)), None)
+    @contextmanager
+    def newest(self) -> Iterator[Kept | None]:
+        """The newest complete checkpoint, for as long as the block; one whose files were altered is
+        none."""
+        for step in reversed(self._steps()):
+            with self.opened(step) as folder:
+                if _is_sealed(folder):
+                    yield Kept(step, folder)
+                    return
+        yield None
 
     @contextmanager
     def opened(self, step: int) -> Iterator[Path]:
         """The folder of a complete checkpoint, to be read inside the block."""
         yield self._place(step)
 
-    def beside(self, step: int) -> Path:
-        """An empty place to write a checkpoint that is not complete yet."""
+    @contextmanager
+    def writing(self, step: int) -> Iterator[Path]:
+        """An empty place for a checkpoint, which is complete once the block ended well; then older
+        ones go."""
         folder = self._folder / f".{step}.writing"
         shutil.rmtree(folder, ignore_errors=True)  # of an attempt that died while it wrote
         folder.mkdir(parents=True)
-        return folder
+        try:
+            yield folder
+            self._complete(step, folder)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
 
-    def complete(self, step: int, written: Path) -> None:
-        """The rename that makes it visible; then older ones go."""
+    def write(self, step: int, save: Callable[[Path], None]) -> None:
+        """All of it at once."""
+        with self.writing(step) as folder:
+            save(folder)
+
+    def _complete(self, step: int, written: Path) -> None:
+        """The rename makes it visible."""
         place = self._place(step)
         _seal(written)
-        if place.exists() and self._is_whole(step):  # of an earlier attempt: the same content
+        if place.exists() and _is_sealed(place):  # of an earlier attempt: the same content
             shutil.rmtree(written)
         else:
             shutil.rmtree(place, ignore_errors=True)
@@ -74,16 +104,6 @@ class Checkpoints:
             failpoints.reached("checkpoint complete")
         for old in self._old(step):
             shutil.rmtree(self._place(old))
-
-    def write(self, step: int, save: Callable[[Path], None]) -> None:
-        """All of it at once, for one process."""
-        folder = self.beside(step)
-        try:
-            save(folder)
-        except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
-            raise
-        self.complete(step, folder)
 
     def clear(self) -> None:
         """Nothing is kept of a run that has its result. Raises OSError where something stays."""
@@ -94,10 +114,6 @@ class Checkpoints:
                 if last and self._folder.exists():
                     raise
         failpoints.reached("checkpoints cleared")
-
-    def _is_whole(self, step: int) -> bool:
-        with self.opened(step) as folder:
-            return _is_sealed(folder)
 
     def _old(self, written: int) -> list[int]:
         """All but the newest and what was just written: newer ones that are altered were passed
@@ -114,30 +130,30 @@ class Checkpoints:
 
 
 class RemoteCheckpoints(Checkpoints):
-    """STEP/... and STEP.complete in a bucket; files pass through a temporary folder."""
+    """STEP/... and STEP.complete in a bucket; files pass through a folder of the cache."""
 
-    def __init__(self, storage: Storage) -> None:
-        self._storage, self._files = storage, storage.filesystem
+    def __init__(self, storage: Storage, cache: Path) -> None:
+        self._storage, self._files, self._cache = storage, storage.filesystem, cache
 
     @contextmanager
     def opened(self, step: int) -> Iterator[Path]:
-        with tempfile.TemporaryDirectory(prefix="tacl-checkpoint-") as folder:
+        with scratch(self._cache) as folder:
             with self._storage.reaching():
-                pyarrow.fs.copy_files(self._at(step), folder, self._files)
-            yield Path(folder)
+                pyarrow.fs.copy_files(self._at(step), str(folder), self._files)
+            yield folder
 
-    def beside(self, step: int) -> Path:
-        return Path(tempfile.mkdtemp(prefix=f"tacl-checkpoint-{step}-"))
+    @contextmanager
+    def writing(self, step: int) -> Iterator[Path]:
+        with scratch(self._cache) as folder:
+            yield folder
+            self._complete(step, folder)
 
-    def complete(self, step: int, written: Path) -> None:
-        """The mark makes it visible; then older ones go, their marks first."""
-        try:
-            _seal(written)
-            with self._storage.reaching():
-                to = {"destination_filesystem": self._files}
-                pyarrow.fs.copy_files(str(written), self._at(step), **to)
-        finally:  # the next attempt writes its own
-            shutil.rmtree(written)
+    def _complete(self, step: int, written: Path) -> None:
+        """The mark makes it visible; of older ones it goes first."""
+        _seal(written)
+        with self._storage.reaching():
+            to = {"destination_filesystem": self._files}
+            pyarrow.fs.copy_files(str(written), self._at(step), **to)
         failpoints.reached("checkpoint written")
         self._storage.write(f"{step}{MARK}", b"")
         failpoints.reached("checkpoint complete")

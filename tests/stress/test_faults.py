@@ -24,6 +24,7 @@ from cluster.storage import home as home_module
 from cluster.storage.checkpoints import Checkpoints
 from tacl.errors import CorruptBlob, RunFailed, StorageUnavailable
 from tests.support.fakes import ADMIN, FakeLauncher, Scene, asks, calm, result_of, submission
+from tests.support.kept import newest
 from tests.support.lost import lost_answer
 
 
@@ -362,14 +363,14 @@ def test_a_checkpoint_that_was_harmed_is_passed_over(tmp_path: Path, harm: str) 
     store = Checkpoints(tmp_path / "run")
     for step in (3, 6):
         store.write(step, save)
-    assert store.newest() == 6
+    assert newest(store) == 6
     hurt(tmp_path / "run" / "6" / "tau", harm)
-    assert store.newest() == 3
+    assert newest(store) == 3
     store.write(6, save)
-    assert store.newest() == 6
+    assert newest(store) == 6
     for step in (3, 6):
         hurt(tmp_path / "run" / str(step) / "tau", harm)
-    assert store.newest() is None
+    assert newest(store) is None
 
 
 # -- the doctor

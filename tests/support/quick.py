@@ -40,12 +40,12 @@ class Quick(FakeLearner):
         return result_of(work, blobs, loud)
 
     def _trained(self, work: TrainWork) -> tuple[str, Sequence[Shard]]:
-        store, known = checkpoints(self._home.checkpoints, work.run_id), self._known
-        newest, link, arrivals, leased = store.newest(), "", Arrivals(), range(0)
-        if newest is not None:
-            with store.opened(newest) as folder:
-                link = (folder / "link").read_text()
-        for step in range(newest or 0, STEPS):
+        store, known = checkpoints(self._home, work.run_id), self._known
+        first, link, arrivals, leased = 0, "", Arrivals(), range(0)
+        with store.newest() as kept:
+            if kept is not None:
+                first, link = kept.step, (kept.folder / "link").read_text()
+        for step in range(first, STEPS):
             progress = Progress(step=step, steps=STEPS, loss=1 / (1 + step))
             if step not in leased:
                 since, leased = (leased[-1] if leased else -1), range(step, min(step + 2, STEPS))

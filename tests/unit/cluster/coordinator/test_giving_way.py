@@ -16,6 +16,7 @@ from cluster.domain.work import Lease, Progress
 from cluster.scheduler.state import Node
 from cluster.storage.checkpoints import checkpoints, runs
 from tests.support.fakes import ADMIN, Scene, asks, loud, submission
+from tests.support.kept import newest
 
 
 @pytest.fixture
@@ -75,22 +76,21 @@ def test_it_gives_way_to_what_came_before_the_coordinator_died(scene: Scene) -> 
 def test_the_next_coordinator_leaves_its_checkpoints(scene: Scene) -> None:
     """It goes on from them; those of a run that ended are deleted."""
     run_id = scene.process("refresh").work.run_id
-    place = scene.home.checkpoints
 
     def save(folder: Path) -> None:
         (folder / "tau").write_text("tau")
 
     for run in (run_id, "ended"):
-        checkpoints(place, run).write(3, save)
+        checkpoints(scene.home, run).write(3, save)
     scene.coordinator.evaluate(asks("evaluate"), "alice")
     scene.end(GaveWay(), "refresh")
     for outlived in (True, False):
         scene.restart(outlived=outlived)
         scene.coordinator.tick()
-        assert runs(place) == [run_id]
+        assert runs(scene.home) == [run_id]
     scene.coordinator._unsure = True  # a commit whose outcome is not known
     scene.coordinator.tick()
-    assert checkpoints(place, run_id).newest() == 3
+    assert newest(checkpoints(scene.home, run_id)) == 3
 
 
 def test_minutes_are_looked_at_while_runs_run(

@@ -144,7 +144,7 @@ def test_a_run_that_died_goes_on_with_the_same_numbers(scene: Scene) -> None:
     task = new_task(scene.home, 2)
     others = tiny.generic(scene.home), tiny.shard_of(scene.tasks[0])
     run_id = tiny.train_work(scene.home, task).run_id
-    checkpoints(scene.home.checkpoints, run_id).clear()
+    checkpoints(scene.home, run_id).clear()
     with pytest.raises(ConnectionError):
         train(scene.home, task, tiny.Teller(*others, dies_at=12))
     folder = scene.home.path / "checkpoints" / run_id
@@ -162,7 +162,7 @@ def test_a_run_of_mixed_rows_that_died_goes_on_with_the_same_numbers(scene: Scen
     others = tiny.generic(scene.home), *(tiny.shard_of(one) for one in scene.tasks)
     whole = train(scene.home, task, tiny.Teller(*others))
     assert whole.config["penalty"] == "mixed"
-    checkpoints(scene.home.checkpoints, tiny.train_work(scene.home, task).run_id).clear()
+    checkpoints(scene.home, tiny.train_work(scene.home, task).run_id).clear()
     with pytest.raises(ConnectionError):
         train(scene.home, task, tiny.Teller(*others, dies_at=4))
     resumed = train(scene.home, task, tiny.Teller(*others), attempt=2)
@@ -187,7 +187,7 @@ def test_the_same_kind_of_data_under_another_name_is_not_held_against_it(
     monkeypatch.setattr(nearness, "LEAST", 8)
     task, generic = scene.tasks[1], tiny.generic(scene.home)
     again = tiny.shard_of(task).model_copy(update={"task": "again", "ordinal": 5})
-    kept = checkpoints(scene.home.checkpoints, f"run-{task.name}")
+    kept = checkpoints(scene.home, f"run-{task.name}")
     kept.clear()
     found = train(scene.home, task, tiny.Teller(generic, again))
     assert found.near == ("again",)
@@ -344,7 +344,7 @@ def test_a_refresh_gives_way_and_goes_on_with_the_same_numbers(
     found = Learner(str(scene.home.path), teller).work(work)
     assert isinstance(found, Refreshed)
     assert [told.step for told in teller.told] == [1, 2, 3, 4, 5, 6]
-    checkpoints(scene.home.checkpoints, work.run_id).clear()
+    checkpoints(scene.home, work.run_id).clear()
     whole = Learner(str(scene.home.path), tiny.Teller()).work(work)
     assert isinstance(whole, Refreshed)
     assert found.vector_digest == whole.vector_digest
@@ -373,7 +373,7 @@ def test_a_measure_gives_way_and_measures_what_is_left(
     found = Learner(str(scene.home.path), teller).work(work)
     assert probes == ["task2"]
     assert [(told.step, told.steps) for told in teller.told] == [(2, 3), (3, 3)]
-    checkpoints(scene.home.checkpoints, work.run_id).clear()
+    checkpoints(scene.home, work.run_id).clear()
     assert found == Learner(str(scene.home.path), tiny.Teller()).work(work)
 
 

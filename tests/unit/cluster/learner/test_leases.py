@@ -15,6 +15,7 @@ from cluster.learner import training
 from cluster.storage.checkpoints import checkpoints
 from cluster.storage.home import Home
 from tests.support import tiny
+from tests.support.kept import newest
 from tests.support.learned import train
 
 STEPS = 14
@@ -100,13 +101,13 @@ def test_a_run_that_died_in_a_lease_goes_on_with_the_same_numbers(
     task, generic = new_task(home, 1), tiny.generic(home)
     newcomer = tiny.shard_of(new_task(home, 2), ordinal=2)
     whole = train(home, task, tiny.Teller(generic, newcomer=newcomer, joining=5))
-    store = checkpoints(home.checkpoints, tiny.train_work(home, task).run_id)
+    store = checkpoints(home, tiny.train_work(home, task).run_id)
     store.clear()
     teller = Recording(generic, newcomer)
     monkeypatch.setattr(training, "leased", lambda done, took, seconds, left: min(5, left))
     with pytest.raises(ConnectionError):
         train(home, task, teller)
-    assert store.newest() == 5
+    assert newest(store) == 5
     monkeypatch.setattr(training, "leased", lambda done, took, seconds, left: min(3, left))
     resumed = train(home, task, teller, attempt=2)
     assert resumed.vector_digest == whole.vector_digest
@@ -126,16 +127,16 @@ def test_a_run_that_gives_its_place_back_goes_on_with_the_same_numbers(
 ) -> None:
     monkeypatch.setattr(training, "leased", lambda done, took, seconds, left: min(5, left))
     task, generic = new_task(home, 1), tiny.generic(home)
-    store = checkpoints(home.checkpoints, tiny.train_work(home, task).run_id)
+    store = checkpoints(home, tiny.train_work(home, task).run_id)
     whole = train(home, task, Wanted(generic))  # which is over before its place was kept for long
     store.clear()
     monkeypatch.setattr(training, "HELD_SECONDS", -1.0)
     with pytest.raises(GivesWay):
         train(home, task, Wanted(generic), attempt=2)
-    assert store.newest() == 5  # nothing that it did is done again
+    assert newest(store) == 5  # nothing that it did is done again
     with pytest.raises(GivesWay):
         train(home, task, Wanted(generic), attempt=3)
-    assert store.newest() == 10  # every attempt does something
+    assert newest(store) == 10  # every attempt does something
     resumed = train(home, task, tiny.Teller(generic), attempt=4)
     assert resumed.vector_digest == whole.vector_digest
     assert resumed.curves == whole.curves

@@ -6,7 +6,9 @@ import os
 import shutil
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
+import pyarrow.fs
 import pytest
 
 from cluster.api.service import Question
@@ -24,6 +26,7 @@ from cluster.storage.filesystem import Storage
 from cluster.storage.home import Founding, Home, Settings, publish, require_founder
 from tacl.errors import HomeInUse, StorageUnavailable
 from tests.support import s3, tiny
+from tests.support.kept import newest
 
 
 @pytest.fixture
@@ -53,14 +56,24 @@ def test_a_node_finds_settings_checkpoints_and_vectors(
     work, generic = tiny.train_work(home, task), tiny.generic(home)
     with pytest.raises(ConnectionError):
         Learner(bucket, tiny.Teller(generic, dies_at=7)).work(work)
-    assert runs(home.checkpoints) == [work.run_id]
-    assert checkpoints(home.checkpoints, work.run_id).newest() == 6
+    assert runs(home) == [work.run_id]
+    assert newest(checkpoints(home, work.run_id)) == 6
 
     shutil.rmtree(home.path)  # and it goes on at another node
-    teller = tiny.Teller(generic)
-    resumed = Learner(bucket, teller).work(work)
+    teller, copied, copy = tiny.Teller(generic), list[str](), pyarrow.fs.copy_files
+
+    def counted(source: str, destination: str, *which: Any, **named: Any) -> None:
+        copied.append(destination)
+        copy(source, destination, *which, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pyarrow.fs, "copy_files", counted)
+        patch.setattr(training, "CHECKPOINT_SECONDS", 1e9)
+        resumed = Learner(bucket, teller).work(work)
     assert teller.asked[0][0] == 6
-    checkpoints(home.checkpoints, work.run_id).clear()
+    assert len(copied) == 1  # a large one takes minutes
+    assert Path(copied[0]).is_relative_to(home.path)
+    checkpoints(home, work.run_id).clear()
     undisturbed = Learner(bucket, tiny.Teller(generic)).work(work)
     assert resumed.vector_digest == undisturbed.vector_digest  # type: ignore[union-attr]
 
