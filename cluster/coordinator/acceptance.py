@@ -151,13 +151,12 @@ def checked(work: Work, outcome: Finished, blobs: Blobs) -> Outcome:
         return Raised("a refresh was accepted and brought no vector")
     if isinstance(work, ComposeWork) and isinstance(result, Composed) and _is_foreign(work, result):
         return Raised("a composition was made of other vectors than it was asked for")
-    files = blobs_of(result)
+    files = {*blobs_of(result)}
     try:
-        for digest in files:
-            blobs.verify(digest)
+        blobs.verify_all(files)
     except CorruptBlob as error:
         # One that had been stored before may be deleted meanwhile, as a file of nobody's model.
-        return Raised(str(error)) if all(map(blobs.exists, files)) else Gone(str(error))
+        return Raised(str(error)) if blobs.there(files) == files else Gone(str(error))
     return outcome
 
 

@@ -11,10 +11,12 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Collection, Iterator, Set
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 
 import pyarrow as pa
 import pyarrow.fs
@@ -26,7 +28,9 @@ from tacl.errors import CorruptBlob, StorageUnavailable
 
 CHUNK = 1 << 20  # bytes read at a time
 Held = bytes | memoryview  # in memory
-FEW = 100  # files at each of which it is looked, by a request; for more a bucket is listed
+FEW = 100  # files at each of which it is looked, by a request; of more their folders are listed
+WIDE = 16  # requests at once of a bucket, which takes a while to answer each
+A, B = TypeVar("A"), TypeVar("B")
 
 
 @dataclass(frozen=True)
@@ -153,6 +157,10 @@ class Blobs:
         """Read it all: CorruptBlob when missing, truncated or altered."""
         self._require(digest, *_measure(self._stream(digest)))
 
+    def verify_all(self, digests: Collection[str]) -> None:
+        """CorruptBlob when one of them is missing, truncated or altered."""
+        self._each(self.verify, digests)
+
     def stored(self) -> Iterator[Stored]:
         """Every blob there is, in no order."""
         yield from self._listed(
@@ -164,9 +172,22 @@ class Blobs:
         yield from self._listed([self._place(digest)])
 
     def _found(self, digests: Collection[str]) -> Iterator[Stored]:
-        """Of these files those that are there; of many in a bucket all that are there."""
-        is_listed = len(digests) > FEW and not self._local
-        return self.stored() if is_listed else self._listed([*map(self._place, digests)])
+        """Of these files those that are there; of many in a bucket perhaps others too."""
+        places = [*map(self._place, digests)]
+        if self._local:
+            return self._listed(places)
+        asked: list[pyarrow.fs.FileSelector | list[str]] = [[place] for place in places]
+        if len(places) > FEW:
+            folders = {place.rpartition("/")[0] for place in places}
+            asked = [pyarrow.fs.FileSelector(one, allow_not_found=True) for one in folders]
+        return chain.from_iterable(self._each(lambda what: [*self._listed(what)], asked))
+
+    def _each(self, do: Callable[[A], B], these: Collection[A]) -> list[B]:
+        """For each of these; in a bucket for many at once."""
+        if self._local:
+            return [*map(do, these)]
+        with ThreadPoolExecutor(WIDE) as threads:
+            return [*threads.map(do, these)]
 
     def _listed(self, what: pyarrow.fs.FileSelector | list[str]) -> Iterator[Stored]:
         with self._storage.reaching():

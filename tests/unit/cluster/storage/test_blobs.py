@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+import threading
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -284,30 +286,53 @@ def test_a_cache_on_a_disk_that_takes_no_writes_is_read(
     assert Blobs(bucket, cache).local_path(digest) == place
 
 
-def test_to_look_at_many_files_a_bucket_is_listed(
+def test_to_look_at_many_files_their_folders_are_listed(
     s3_server: s3.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a page of users has may be ten thousand files; a recipe, of two hundred."""
+    """What a page of users has may be ten thousand files; a recipe, of two hundred. The bucket may
+    hold a hundred thousand others."""
     monkeypatch.setattr(storing, "FEW", 3)
     with s3.lossy(s3_server) as proxy:
         bucket = s3_server.through(s3_server.new_bucket(), proxy.port)
         blobs = Blobs(bucket, cache=tmp_path / "cache")
         digests = [blobs.put(bytes(size)) for size in range(1, 6)]
+        others = [blobs.put(f"another {number}".encode()) for number in range(9)]
+        folders = len({digest[:2] for digest in digests})
+        assert len({digest[:2] for digest in (*digests, *others)}) > folders
         for asked, requests in ((digests[:2], ["HEAD"] * 2), (digests, ["HEAD"] * 3)):
             proxy.seen.clear()
             assert blobs.size(asked) == sum(range(1, len(asked) + 1))
             assert proxy.seen == requests
-        for asked, requests in ((digests[:2], ["HEAD"] * 2), (digests, ["GET"])):
+        for asked, requests in ((digests[:2], ["HEAD"] * 2), (digests, ["GET"] * folders)):
             proxy.seen.clear()
             assert blobs.there({*asked}) == {*asked}
             assert proxy.seen == requests
+        assert blobs.there({*digests, "0" * 64}) == {*digests}
         with blobs.without(digests[:1]):
             assert blobs.there({*digests}) == {*digests[1:]}
         blobs = Blobs(bucket, cache=tmp_path / "cache")
-        for requests in (["GET"], []):
+        for requests in (["GET"] * folders, []):
             proxy.seen.clear()
             assert blobs.size(digests) == 15
             assert proxy.seen == requests
+
+
+def test_files_of_a_bucket_are_read_side_by_side(
+    bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fit has two of every task, and each is a while on its way."""
+    blobs, both = Blobs(bucket, cache=tmp_path), threading.Barrier(2, timeout=10)
+    digests, stream = [blobs.put(b"one head"), blobs.put(b"another")], blobs._stream
+
+    def met(digest: str) -> Iterator[bytes]:
+        both.wait()
+        return stream(digest)
+
+    monkeypatch.setattr(blobs, "_stream", met)
+    blobs.verify_all(digests)
+    alter(blobs, digests[1], b"altered")
+    with pytest.raises(CorruptBlob, match=digests[1]):
+        blobs.verify_all(digests)
 
 
 @pytest.mark.parametrize(
