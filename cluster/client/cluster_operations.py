@@ -144,9 +144,10 @@ class ClusterOperations(Session):
         open_to_all: bool = False,
         gpus: float = 0.0,
         ingresses: int = 1,
+        progress: Callable[[str], None] | None = None,
     ) -> Served:
-        """Serve the HTTP API of this home's cluster. Raises BadConfig, see
-        `cluster.serving.starting.start`."""
+        """Serve the HTTP API of this home's cluster. `progress` hears what is waited for, and for
+        how long. Raises BadConfig, see `cluster.serving.starting.start`."""
         from cluster.serving.starting import start
         from cluster.storage.home import Serving
 
@@ -160,7 +161,8 @@ class ClusterOperations(Session):
             gpus=gpus,
             ingresses=ingresses,
         )
-        return Served(url=start(self.home, asked), open_to_all=open_to_all)
+        url = start(self.home, asked, progress or (lambda line: None))
+        return Served(url=url, open_to_all=open_to_all)
 
     def stop_serving(self) -> bool:
         """What is being answered is answered first; False when nothing was served."""

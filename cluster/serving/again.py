@@ -32,7 +32,7 @@ def main() -> None:
             time.sleep(WAIT)
             continue
         try:
-            start(home, asked)
+            start(home, asked, LOG.info)
         except (TaclError, RayError, RayServeException, RuntimeError, OSError):
             LOG.exception("what was served is not yet served again")
             time.sleep(PAUSE)

@@ -18,6 +18,7 @@ from ray.serve.config import HTTPOptions
 from cluster.domain.loopback import is_loopback
 from cluster.runtime.connection import connect
 from cluster.serving.app import LOGGING, application
+from cluster.serving.awaited import Say, saying
 from cluster.storage.home import Home, Serving, write
 from tacl import errors
 
@@ -26,10 +27,11 @@ ENDING = 5.0  # seconds for a server that was stopped to give its port back
 PAUSE = 0.1  # seconds between two looks at it
 
 
-def start(home: Home, asked: Serving) -> str:
-    """Serve the API of a home's cluster; its URL. BadConfig: on no interface that is named, open to
-    all on one that others reach, served at another place already, which Serve would keep without a
-    word, or at one that another program has. NotPlaceable: no predictor fits."""
+def start(home: Home, asked: Serving, say: Say = lambda line: None) -> str:
+    """Serve the API of a home's cluster; its URL. `say` hears what is waited for. BadConfig: on no
+    interface that is named, open to all on one that others reach, served at another place already,
+    which Serve would keep without a word, or at one that another program has. NotPlaceable: no
+    predictor fits."""
     require_safe(asked.host, asked.open_to_all)
     now = home.serving()
     if now is not None and (now.host, now.port) != (asked.host, asked.port):
@@ -48,7 +50,8 @@ def start(home: Home, asked: Serving) -> str:
     try:
         serve.start(http_options=options, proxy_location="HeadOnly", logging_config=LOGGING)
         built = application({"home": home.where, "open": asked.open_to_all, **dict(asked)})
-        serve.run(built, name=APP, route_prefix="/")
+        with saying(asked, say):
+            serve.run(built, name=APP, route_prefix="/")
         write(home.serving_file, asked)
     except BaseException:  # it failed, or nobody waits for it any more
         if now is None:

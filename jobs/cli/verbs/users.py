@@ -96,7 +96,8 @@ def serve(
 ) -> Told:
     """Start the HTTP API and the web page of a running cluster.
 
-    Returns when the server answers; it runs until `tacl serve --stop` or `tacl down`.
+    Returns when the server answers; it runs until `tacl serve --stop` or `tacl down`. While runs
+    have all CPUs it waits for the end of one, and says so.
     """
     if stop:
         from cluster.domain.operations import Stopped
@@ -105,8 +106,8 @@ def serve(
             stopped = asked.stop_serving()
         said = "the server is stopped" if stopped else "no server was running"
         return Stopped(stopped=stopped), lambda _: said
-    with console.progress.saying("starting the server"):
-        found = asked.serve(host, port, predictors, cpus, no_access, gpus, ingresses)
+    with console.progress.saying("starting the server") as say:
+        found = asked.serve(host, port, predictors, cpus, no_access, gpus, ingresses, say)
     return found, _serving
 
 

@@ -32,7 +32,7 @@ def running(home: Home, lost: str | None = None) -> None:
 def test_it_is_tried_until_it_is_served(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Serving] = []
 
-    def start(of: Home, how: Serving) -> None:
+    def start(of: Home, how: Serving, say: object) -> None:
         asked.append(how)
         if len(asked) < 3:
             raise (ClusterNotRunning("not yet"), RuntimeError("the port is taken"))[len(asked) - 1]
@@ -46,7 +46,7 @@ def test_it_is_tried_until_it_is_served(home: Home, monkeypatch: pytest.MonkeyPa
 def test_what_was_stopped_meanwhile_stays_stopped(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def start(of: Home, how: Serving) -> None:
+    def start(of: Home, how: Serving, say: object) -> None:
         of.serving_file.unlink()
         raise ClusterNotRunning("not yet")
 
@@ -65,7 +65,7 @@ def test_it_waits_for_a_cluster_that_is_being_started(
         waited.append(seconds)
         running(home, lost=None if len(waited) == 3 else "the raylet")
 
-    def start(of: Home, how: Serving) -> None:
+    def start(of: Home, how: Serving, say: object) -> None:
         assert len(waited) == 3
 
     running(home, lost="the raylet")

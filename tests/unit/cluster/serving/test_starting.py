@@ -6,6 +6,7 @@ import errno
 import logging
 import os
 import socket
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,6 +14,7 @@ import pytest
 import ray
 from ray import serve
 
+from cluster.serving import awaited as waiting
 from cluster.serving import starting as module
 from cluster.storage.home import Home, Running, Serving
 from tacl.errors import BadConfig, NotPlaceable
@@ -68,6 +70,37 @@ def test_a_predictor_that_never_fits_is_not_waited_for(
     with pytest.raises(NotPlaceable, match=why):
         module.start(home, ASKED.model_copy(update=more))
     assert not starting
+
+
+def test_who_waits_for_a_server_hears_for_what_and_for_how_long(
+    tmp_path: Path, starting: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where trainings have all CPUs."""
+    told, heard, free = list[str](), threading.Semaphore(0), {"a": {}, "b": {"CPU": 0.5}}
+    monkeypatch.setattr(waiting, "FIRST", 0.01)
+    monkeypatch.setattr(waiting, "held_by", lambda are_meant: {})
+    monkeypatch.setattr(waiting, "available_resources_per_node", lambda: free)
+
+    def run(*_: object, **__: object) -> None:
+        assert heard.acquire(timeout=10)
+        free["a"] = {"CPU": 1.0}
+        assert heard.acquire(timeout=10)
+
+    def say(line: str) -> None:
+        told.append(line)
+        heard.release()
+
+    monkeypatch.setattr(serve, "run", run)
+    module.start(Home(tmp_path), ASKED, say)
+    assert told[0] == "waited 0 s for a run to end (tacl status): no node has 1 CPU free"
+    assert told[-1] == "waited 0 s for a predictor to load the base model"
+
+
+def test_a_predictor_that_has_its_place_waits_for_no_room() -> None:
+    asked = ASKED.model_copy(update={"gpus": 0.5})
+    said = waiting.awaited(asked, False, [{"CPU": 9.0}], 70.4)
+    assert said.endswith("no node has 1 CPU and 0.5 GPU free")
+    assert "to load the base" in waiting.awaited(asked, True, [{"CPU": 0.0}], 70.4)
 
 
 def test_a_port_is_shared_with_no_other_server(tmp_path: Path, starting, monkeypatch) -> None:
