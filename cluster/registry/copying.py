@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
+from cluster.domain.urls import shown
 from cluster.registry.database import Database
-from cluster.registry.dialects import shown
 from cluster.registry.schema import EVENT, METADATA
 from tacl.errors import HomeInUse
 

@@ -15,7 +15,8 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DatabaseError, InternalError, OperationalError
 
 from cluster import failpoints
-from cluster.registry.dialects import engine_of, hold, shown
+from cluster.domain.urls import shown
+from cluster.registry.dialects import engine_of, hold
 from cluster.registry.schema import META, METADATA, REQUEST, REVISION, VERSION
 from cluster.registry.stopwatch import Stopwatch
 from tacl.errors import BadConfig, HomeInUse, StorageUnavailable

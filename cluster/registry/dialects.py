@@ -21,6 +21,7 @@ import sqlalchemy as sa
 from sqlalchemy import event
 from sqlalchemy.exc import ArgumentError
 
+from cluster.domain.urls import require_open, shown
 from tacl.errors import BadConfig
 
 WRITERS = 0x7AC1  # the lock that a transaction holds while it writes
@@ -33,18 +34,15 @@ def engine_of(url: str, read_only: bool = False, patience: float | None = None) 
     `patience`: seconds that one that writes waits for each answer of PostgreSQL."""
     try:
         parsed = sa.make_url(url)
-    except ArgumentError as error:
-        raise BadConfig(f"{url!r} is no URL of a registry; use {FORMS}") from error
+    except (ArgumentError, ValueError) as error:  # or its port is no number
+        raise BadConfig(f"{shown(url)!r} is no URL of a registry; use {FORMS}") from error
     backend = parsed.get_backend_name()
     if backend not in SET_UP:
         raise BadConfig(
             f"a registry is kept in sqlite or postgresql, not in {backend}; use {FORMS}"
         )
     if parsed.password is not None or "password" in parsed.query:
-        raise BadConfig(
-            f"the registry's URL {shown(url)} has a password, which would be stored; leave it out, "
-            "and give it as PGPASSWORD or in ~/.pgpass"
-        )
+        require_open(url)
     if backend == "postgresql":
         parsed = parsed.set(drivername="postgresql+psycopg")
     else:  # of a path no sign means what it does in a URL
@@ -75,11 +73,6 @@ KEEPALIVE = (
     "set_config('tcp_keepalives_interval', '5', false), "
     "set_config('tcp_keepalives_count', '3', false)"
 )
-
-
-def shown(url: str) -> str:
-    """Without a password, for people."""
-    return sa.make_url(url).difference_update_query(["password"]).render_as_string()
 
 
 def _set_up_sqlite(engine: sa.Engine, read_only: bool, _: float | None) -> None:

@@ -24,6 +24,7 @@ from pydantic import ValidationError
 
 from cluster.domain.base import Message
 from cluster.domain.operations import BackedUp, Restored
+from cluster.domain.urls import require_open
 from cluster.registry import Registry
 from cluster.registry.copying import copy, require_empty
 from cluster.registry.migrating import migrate
@@ -173,8 +174,11 @@ def restore(
     """Make the home of a backup again, in an empty place; `storage` and `registry` as for a new
     home. Every file is compared with its name.
 
-    Raises DataNotFound, HomeInUse, CorruptBlob, StorageUnavailable; then nothing is left at `home`.
+    Raises BadConfig, DataNotFound, HomeInUse, CorruptBlob, StorageUnavailable; then nothing is left
+    at `home`.
     """
+    if registry is not None:
+        require_open(registry)
     place, manifest = _opened(source)
     if home.path.exists() and any(home.path.iterdir()):
         raise HomeInUse(f"{home.path} is not empty; restore into a new directory")

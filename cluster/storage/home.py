@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 from pydantic import ValidationError
 
 from cluster.domain.base import Base, BlobRef, Message
+from cluster.domain.urls import require_open, shown
 from cluster.storage.drafts import whole
 from tacl.errors import BadConfig, ClusterNotRunning, HomeInUse, StorageUnavailable
 
@@ -234,12 +235,17 @@ class Home:
 
 @dataclass(frozen=True)
 class Founding:
-    """What is chosen when a home is made, and may be said again later. Paths are absolute."""
+    """What is chosen when a home is made, and may be said again later. Paths are absolute. Raises
+    BadConfig for a registry whose URL holds a secret."""
 
     base: str | None = None
     generic: str | None = None
     storage: str | None = None  # URI
     registry: str | None = None  # URL
+
+    def __post_init__(self) -> None:
+        if self.registry is not None:
+            require_open(self.registry)
 
 
 def require_founder(home: Home, chosen: Founding) -> None:
@@ -263,6 +269,9 @@ def require_founder(home: Home, chosen: Founding) -> None:
         for what, found in has.items():
             asked = getattr(chosen, what)
             if asked is not None and (not found or asked.rstrip("/") != found.rstrip("/")):
+                asked, found = (
+                    one if what == "base" else shown(one) for one in (asked, found or "")
+                )
                 raise HomeInUse(
                     f"{home.path} has the {what} {found or 'in its own directory'}; {asked} was "
                     "asked for. A home keeps what it was made with for ever: use another --home."

@@ -126,6 +126,9 @@ def test_names_are_ordered_by_their_bytes(registry: Registry) -> None:
         ("postgresql://nobody:secret@127.0.0.1:1/x", "password"),
         ("postgresql://nobody@127.0.0.1:1/x?password=secret", "has a password"),
         ("postgresql://nobody@127.0.0.1:1/x", "cannot be reached"),
+        ("postgresql://nobody@127.0.0.1:1/x?sslpassword=secret", "cannot be reached"),  # of before
+        ("postgresql://nobody:secret@host:port/x", "no URL"),
+        ("postgresql//nobody:secret@host/x", "no URL"),
         ("mysql://host/x", "sqlite or postgresql"),
         ("nonsense", "no URL"),
         ("sqlite:///here.sqlite", "another one in each directory; use sqlite:////PATH or"),

@@ -51,10 +51,21 @@ def test_a_home_in_a_bucket_has_its_part_where_caches_are(monkeypatch: pytest.Mo
     assert usual.path.is_relative_to(Path.home() / ".cache")
 
 
-def test_what_has_no_name_is_not_the_storage_or_registry_of_a_home_without(tmp_path: Path) -> None:
+def settings_of(folder: Path) -> Settings:
     base = Base(spec="fake:encoder", digest="ba5e", modality="image", head_kind="text")
-    settings = Settings(base=base, generic=BlobRef(digest="0" * 64, rows=1), blobs=str(tmp_path))
-    homes.write(Home(tmp_path).settings_file, settings)
+    return Settings(base=base, generic=BlobRef(digest="0" * 64, rows=1), blobs=str(folder))
+
+
+def test_what_has_no_name_is_not_the_storage_or_registry_of_a_home_without(tmp_path: Path) -> None:
+    homes.write(Home(tmp_path).settings_file, settings_of(tmp_path))
     for chosen in (Founding(storage=""), Founding(registry=""), Founding(registry="/")):
         with pytest.raises(HomeInUse, match="in its own directory"):
             require_founder(Home(tmp_path), chosen)
+
+
+def test_a_home_of_before_whose_registry_has_a_secret_shows_it_to_nobody(tmp_path: Path) -> None:
+    secret = {"registry": "postgresql://u@h/x?sslpassword=secret"}
+    homes.write(Home(tmp_path).settings_file, settings_of(tmp_path).model_copy(update=secret))
+    with pytest.raises(HomeInUse, match="has the registry postgresql://u@h/x; postgres") as refused:
+        require_founder(Home(tmp_path), Founding(registry="postgresql://u@other/x"))
+    assert "secret" not in str(refused.value)
