@@ -15,12 +15,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 from cluster.api.service import GivenRows, Upload
 from cluster.domain.base import Message
 from cluster.domain.compositions import CompositionMethod
 from cluster.domain.tasks import Submission
+from cluster.storage.drafts import scratch
 from cluster.storage.giving_way import give_way
 from cluster.storage.home import Home
 from tacl import errors
@@ -68,10 +70,15 @@ class Read(Message):
 
 
 async def read(job: Job, memory: int | None = None) -> Any:
-    """What is stored now. Raises what is wrong with the data, TooLarge and TooLate, and OSError
-    where the disk is full."""
+    """What is stored now; of what the process leaves that is killed, nothing. Raises what is wrong
+    with the data, TooLarge and TooLate, and OSError where the disk is full."""
     memory = memory or await asyncio.to_thread(job.memory)
-    process = await _reader(memory)
+    with scratch(Home.at(job.home).path / "cache") as folder:
+        return await _read(job, memory, folder)
+
+
+async def _read(job: Job, memory: int, folder: Path) -> Any:
+    process = await _reader(memory, folder)
     given = job.model_dump_json().encode()
     try:
         said, _ = await asyncio.to_thread(process.communicate, given, SECONDS)
@@ -92,8 +99,8 @@ async def read(job: Job, memory: int | None = None) -> Any:
     return found.found
 
 
-async def _reader(memory: int) -> subprocess.Popen[bytes]:
-    starting = STARTING.submit(_started, memory)
+async def _reader(memory: int, folder: Path) -> subprocess.Popen[bytes]:
+    starting = STARTING.submit(_started, memory, folder)
     try:
         return await asyncio.wrap_future(starting)
     except asyncio.CancelledError:  # nobody waits, and the thread may be about to start it
@@ -112,14 +119,14 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def _started(memory: int) -> subprocess.Popen[bytes]:
+def _started(memory: int, folder: Path) -> subprocess.Popen[bytes]:
     """By `subprocess`, not by the event loop: that of Ray, uvloop, forks, and whatever lock another
     thread holds at that moment is held in the child for ever; the loop then waits for it."""
     return subprocess.Popen(
         (sys.executable, "-m", "cluster.serving.reading", str(memory)),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        env=os.environ | SETTINGS,
+        env=os.environ | SETTINGS | {"TMPDIR": str(folder)},
     )
 
 

@@ -119,6 +119,20 @@ def test_a_process_that_dies_is_an_answer(home: Home, tmp_path: Path, python: Py
         asyncio.run(read(job(home, texts(tmp_path))))
 
 
+def test_a_process_that_dies_leaves_nothing_of_the_data(
+    home: Home, tmp_path: Path, python: Python
+) -> None:
+    """Unpacked they may be gigabytes, and of a private task."""
+    drafts = home.path / "cache" / "drafts"
+    python(
+        f'echo unpacked > "$TMPDIR/rows"; ls {drafts}/*/files/rows > {tmp_path}/seen; kill -9 $$'
+    )
+    with pytest.raises(TooLarge, match="SIGKILL"):
+        asyncio.run(read(job(home, texts(tmp_path))))
+    assert (tmp_path / "seen").read_text()
+    assert not [*drafts.iterdir()]
+
+
 FULL = """lambda *_: open("/dev/full", "wb", 0).write(b"x")"""
 
 
@@ -209,8 +223,8 @@ def test_it_ends_when_nobody_waits_for_it(
     before = set(me.children())
     started, known = reading._started, threading.Event()
 
-    def slowly(memory: int) -> subprocess.Popen[bytes]:
-        process = started(memory)
+    def slowly(memory: int, folder: Path) -> subprocess.Popen[bytes]:
+        process = started(memory, folder)
         known.wait()
         return process
 
