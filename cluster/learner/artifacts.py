@@ -142,7 +142,7 @@ class Materials(Passes):
 
     def __init__(self, home: Home, base: Base, device: str = "cpu") -> None:
         self.blobs, self._cache = home.blobs(), home.path / "cache"
-        self._probed: dict[str, Tensor] = {}
+        self._probed: dict[str, Tensor] = {}  # the last two
         super().__init__(_loaded(base.spec, base.digest, device, self._cache / "bases"))
         if self.backbone.digest != base.digest:
             raise BaseMismatch(
@@ -193,13 +193,15 @@ class Materials(Passes):
         return self.probe_features(shard).norm(dim=-1).mean().item()
 
     def probe_features(self, shard: BlobRef) -> Tensor:
-        """f(x; theta0) of its probe, [N, D]; kept, for every training asks for that of all."""
-        if (digest := shard.digest) not in self._probed:
+        """f(x; theta0) of its probe, [N, D]; kept in a file, for every training asks for that of
+        all, and the last two in memory: a task is compared with one after the other."""
+        if (found := self._probed.pop(shard.digest, None)) is None:
             # Of other threads, or another device, the last bits differ.
             how = f"{self.backbone.device.type}{torch.get_num_threads()}"
-            file = self._cache / "probes" / f"{self.backbone.digest}-{digest}-{how}"
-            self._probed[digest] = kept(file, lambda: self.features(self.probe_items(shard)))
-        return self._probed[digest]
+            file = self._cache / "probes" / f"{self.backbone.digest}-{shard.digest}-{how}"
+            found = kept(file, lambda: self.features(self.probe_items(shard)))
+        self._probed = {**dict([*self._probed.items()][-1:]), shard.digest: found}
+        return found
 
     def store(self, shard: Shard, feature_norm: float) -> Store:
         """What steps may see of a shard."""

@@ -218,6 +218,8 @@ class TrainingState:
             self._ask(step, known)
         if (shards := self._arrivals.at(step)) is not self.shards:
             self.shards = shards
+            there = {shard.blob.digest for shard in shards}  # no step reads others any more
+            self._stores = {one: store for one, store in self._stores.items() if one in there}
             self._seen = [self._store(shard) for shard in shards if not self.is_near(shard)]
         return self._seen
 

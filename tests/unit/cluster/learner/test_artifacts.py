@@ -127,3 +127,14 @@ def test_the_features_of_a_probe_are_computed_once_on_a_machine(
     later = scene.materials  # of another process
     assert torch.equal(later.probe_features(shard.blob), first)
     assert later.feature_norm(shard.blob) == pytest.approx(first.norm(dim=-1).mean().item())
+
+
+def test_features_of_two_probes_are_in_memory_however_many_tasks_there_are(scene: Scene) -> None:
+    """A training compares its own with that of one other after the other."""
+    own, other = (tiny.shard_of(task).blob for task in scene.tasks)
+    materials = scene.materials
+    first = materials.probe_features(own)
+    for one in (other, tiny.generic(scene.home).blob):
+        materials.probe_features(one)
+        assert materials.probe_features(own) is first
+    assert len(materials._probed) == 2

@@ -75,6 +75,34 @@ def test_a_lease_is_as_long_as_the_coordinator_said_with_the_one_before(
     assert seconds == [0.0, 3.0, 4.0]
 
 
+class Removing(tiny.Teller):
+    """The first of its shards is gone with the second lease."""
+
+    arrivals: Arrivals
+
+    def __call__(self, asked: Lease) -> Leave:
+        if not asked.first:
+            self.arrivals = Arrivals()
+        current = self.shards[1:] if asked.first else self.shards
+        change = self.arrivals.change(asked.first, current, [shard.task for shard in self.shards])
+        self.arrivals.record(change, asked.last)
+        return Leave(self.arrivals.after(asked.since), self.seconds)
+
+
+def test_samples_that_steps_see_no_more_are_not_kept(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a task that was removed, or of before it had more."""
+    shards = [tiny.shard_of(new_task(home, number), ordinal=number) for number in (2, 3)]
+    runs, result = list[training.TrainingState](), training._result
+    monkeypatch.setattr(training, "leased", lambda done, took, seconds, left: min(5, left))
+    monkeypatch.setattr(
+        training, "_result", lambda run, *rest: (runs.append(run), result(run, *rest))[1]
+    )
+    train(home, new_task(home, 1), Removing(*shards))
+    assert [store.name for store in runs[0]._stores.values()] == [shards[1].task]
+
+
 class Recording(tiny.Teller):
     """Remembers what it told, as the coordinator does. The newcomer is there when the second lease
     is asked for; the third is recorded, and its answer lost."""
