@@ -42,7 +42,7 @@ class EvaluationCase:
 
     @torch.no_grad()
     def by_dual_pass(self, pair: tuple[str, str]) -> Tensor:
-        self.module.load_tau(params.add(*(self.taus[name] for name in pair)))
+        self.module.load_tau(params.combine([(1.0, self.taus[name]) for name in pair]))
         return self.module.linearized(self.rows.batch)
 
     def accuracy(self, features_ND: Tensor) -> float:

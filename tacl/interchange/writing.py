@@ -12,7 +12,7 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import torch
 from safetensors.torch import save_file
@@ -25,7 +25,6 @@ from tacl.interchange.names import library_name
 from tacl.vectors.params import Params
 
 Format = Literal["safetensors", "open_clip", "transformers", "timm"]
-FORMATS: tuple[Format, ...] = get_args(Format)
 OF_SCHEME: dict[str, Format] = {
     "hf": "transformers",
     "open_clip": "open_clip",

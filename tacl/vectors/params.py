@@ -30,11 +30,6 @@ def require_same_blocks(left: Mapping[str, Tensor], right: Mapping[str, Tensor])
         raise ValueError(f"different shapes (left, right): {differing}")
 
 
-def add(left: Mapping[str, Tensor], right: Mapping[str, Tensor]) -> Params:
-    require_same_blocks(left, right)
-    return {name: value + right[name] for name, value in left.items()}
-
-
 def scale(factor: float, params: Mapping[str, Tensor]) -> Params:
     return {name: factor * value for name, value in params.items()}
 

@@ -29,19 +29,13 @@ seeds = st.integers(0, 10_000)
 factors = st.floats(-3, 3, width=32)
 
 
-@given(seeds, seeds)
-def test_add_is_by_name_and_commutes(i: int, j: int) -> None:
+@given(seeds, seeds, factors, factors)
+def test_combine_is_linear_by_name_and_commutes(i: int, j: int, a: float, b: float) -> None:
     left, right = draw(i), draw(j)
     backwards = dict(reversed(right.items()))
-    equal(params.add(left, backwards), {n: left[n] + right[n] for n in SHAPES})
-    equal(params.add(left, right), params.add(right, left))
-
-
-@given(seeds, seeds, factors, factors)
-def test_combine_is_linear(i: int, j: int, a: float, b: float) -> None:
-    left, right = draw(i), draw(j)
-    expected = params.add(params.scale(a, left), params.scale(b, right))
-    equal(params.combine([(a, left), (b, right)]), expected)
+    found = params.combine([(a, left), (b, backwards)])
+    equal(found, {n: a * left[n] + b * right[n] for n in SHAPES})
+    equal(found, params.combine([(b, right), (a, left)]))
 
 
 def test_combine_leaves_its_arguments_alone() -> None:
@@ -62,7 +56,7 @@ def test_names_and_shapes_that_differ_are_named() -> None:
     left, right = draw(0), draw(1)
     del right["a.bias"]
     with pytest.raises(ValueError, match=r"a\.bias"):
-        params.add(left, right)
+        params.combine([(1.0, left), (1.0, right)])
     right = draw(1) | {"scale": torch.zeros(2)}
     with pytest.raises(ValueError, match=r"scale.*\(2,\)"):
         params.combine([(1.0, left), (1.0, right)])
