@@ -28,7 +28,7 @@ from cluster.learner.artifacts import Materials, asked_device
 from cluster.learner.interference import stored_vector
 from cluster.learner.progress import Begins, Hears, in_phases
 from cluster.learner.tracking import Tracked, TrackedRun, tracked
-from cluster.storage.checkpoints import Checkpoints, Kept, checkpoints
+from cluster.storage.checkpoints import Checkpoint, Checkpoints, checkpoints
 from cluster.storage.home import Home
 from tacl.curvature import measure
 from tacl.data.batches import Labelled
@@ -202,7 +202,7 @@ class TrainingState:
         return self._start
 
     @contextmanager
-    def _newest(self) -> Iterator[Kept | None]:
+    def _newest(self) -> Iterator[Checkpoint | None]:
         """What rank 0 finds, on every rank."""
         with self.checkpoints.newest() if self.ranks.rank == 0 else nullcontext() as kept:
             step = self.ranks.first(lambda: kept and kept.step)
@@ -210,7 +210,7 @@ class TrainingState:
                 yield kept
                 return
             with self.checkpoints.opened(step) as folder:
-                yield Kept(step, folder)
+                yield Checkpoint(step, folder)
 
     def stores(self, step: int, known: Teller) -> list[Store]:
         """What optimizer step `step` sees, of what `known` told rank 0."""

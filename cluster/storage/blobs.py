@@ -30,7 +30,8 @@ CHUNK = 1 << 20  # bytes read at a time
 Held = bytes | memoryview  # in memory
 FEW = 100  # files at each of which it is looked, by a request; of more their folders are listed
 WIDE = 16  # requests at once of a bucket, which takes a while to answer each
-A, B = TypeVar("A"), TypeVar("B")
+A = TypeVar("A")
+B = TypeVar("B")
 
 
 @dataclass(frozen=True)

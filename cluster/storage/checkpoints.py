@@ -27,7 +27,7 @@ MARK = ".complete"
 SEAL = "sums.json"  # checksum of every other file
 
 
-class Kept(NamedTuple):
+class Checkpoint(NamedTuple):
     """A complete checkpoint, to be read."""
 
     step: int
@@ -57,13 +57,13 @@ class Checkpoints:
         self._folder = folder
 
     @contextmanager
-    def newest(self) -> Iterator[Kept | None]:
+    def newest(self) -> Iterator[Checkpoint | None]:
         """The newest complete checkpoint, for as long as the block; one whose files were altered is
         none."""
         for step in reversed(self._steps()):
             with self.opened(step) as folder:
                 if _is_sealed(folder):
-                    yield Kept(step, folder)
+                    yield Checkpoint(step, folder)
                     return
         yield None
 
