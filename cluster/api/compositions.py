@@ -159,7 +159,7 @@ async def _made_from(
 ) -> CompositionRun:
     _count(asked, len(rows.terms))
     await asked.ask(CoordinatorAPI.admit, None)
-    async with laid_down(file) as place:
+    async with laid_down(file, asked.service) as place:
         how = await asked.service.prepare(replace(rows, **{as_what: place}))
     return await _started(asked, rows.owner, rows.terms, how)
 

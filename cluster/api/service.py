@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
@@ -145,6 +146,10 @@ class Service(Protocol):
 
     async def prepare(self, given: SentFiles[M]) -> M:
         """What became of it, once all of its rows are checked and stored."""
+        ...
+
+    def scratch(self) -> AbstractContextManager[Path]:
+        """A folder for what was sent, where what a killed process leaves is deleted."""
         ...
 
     def reference(self, name: str) -> Path:

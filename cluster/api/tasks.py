@@ -84,7 +84,7 @@ async def submit(
     options: Annotated[Json[Options] | None, Form(description="JSON of options.")] = None,
 ) -> Submitted:
     """Submit a labelled data set by upload; it is checked before anything is stored."""
-    async with laid_down(file) as place:
+    async with laid_down(file, asked.service) as place:
         how = (asked.caller.name, private, options or Options(), asked.context.request_id)
         upload = Upload(place, name, *how, reading, templates)
         return await _submit(asked, upload, again)

@@ -4,7 +4,6 @@ is read."""
 from __future__ import annotations
 
 import shutil
-import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,6 +13,7 @@ from fastapi import Depends, Form, UploadFile
 from starlette.concurrency import run_in_threadpool
 
 from cluster.api.schemas import TEMPLATES, Label, Reference, Template
+from cluster.api.service import Service
 from cluster.domain.names import class_names
 from cluster.domain.tasks import Reading
 from tacl.errors import BadConfig
@@ -45,13 +45,13 @@ FormReading = Annotated[Reading, Depends(_reading)]  # as fields of a form
 
 
 @asynccontextmanager
-async def laid_down(file: UploadFile) -> AsyncIterator[Path]:
+async def laid_down(file: UploadFile, service: Service) -> AsyncIterator[Path]:
     """BadConfig for a file whose name says another format."""
     suffix = Path(file.filename or "").suffix.lower()
     if suffix not in FORMATS:
         raise BadConfig(f"a file that ends in {suffix or 'nothing'}; send {', '.join(FORMATS)}")
-    with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder) / f"upload{suffix}"
+    with service.scratch() as folder:
+        place = folder / f"upload{suffix}"
         await run_in_threadpool(_copy, file, place)
         yield place
 

@@ -15,6 +15,7 @@ import logging
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -50,6 +51,7 @@ from cluster.serving.pieces import ROWS, fitting, joined, pieces
 from cluster.serving.reading import STARTING, Job, read
 from cluster.serving.router import RUNNING, ToVectors
 from cluster.serving.routing import BUSY, keeper
+from cluster.storage.drafts import scratch
 from cluster.storage.giving_way import give_way
 from cluster.storage.home import Home
 from tacl import errors
@@ -294,6 +296,9 @@ class Ingress:
         """Of few data sets at a time, and of each user of one."""
         async with self._turn("reading", given.owner), self._readers:
             return await read(Job(home=Home.at(self._home).where, given=given))
+
+    def scratch(self) -> AbstractContextManager[Path]:
+        return scratch(Home.at(self._home).path / "cache")
 
     def reference(self, name: str) -> Path:
         """In HOME/data."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Concatenate
 
@@ -16,6 +17,7 @@ from cluster.api.service import Answered, M, P, Question, R, SentFiles
 from cluster.domain.api import CoordinatorAPI
 from cluster.domain.base import RequestContext
 from cluster.domain.figures import PredictorFigures, StoreFigures
+from cluster.storage.drafts import scratch
 from cluster.storage.home import Home
 from tacl.errors import DataNotFound
 from tests.support.fakes import new_home
@@ -60,6 +62,9 @@ class Local:
 
     async def prepare(self, given: SentFiles[M]) -> M:
         return given.stored(Home(self.home))
+
+    def scratch(self) -> AbstractContextManager[Path]:
+        return scratch(self.home / "cache")
 
     def reference(self, name: str) -> Path:
         raise DataNotFound(f"no data set {name} is here")
