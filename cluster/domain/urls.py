@@ -15,7 +15,8 @@ SECRETS = {  # of what libpq reads after `?`
     "scram_client_key",
     "scram_server_key",
 }
-PASSWORD = re.compile(r"((?:^|//)[^:/@]*):(?!//).*@")  # whatever signs it has
+# As SQLAlchemy finds it: whatever signs it has, and after a user with an @ in the name.
+PASSWORD = re.compile(r"^((?:[^/]*//|(?![^:/]*://))[^:/]*):.*@", re.DOTALL)
 
 
 def shown(url: str) -> str:

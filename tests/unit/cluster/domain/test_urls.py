@@ -11,6 +11,8 @@ from tacl.errors import BadConfig
 SECRETS = {
     "postgresql://u:secret@h/x?sslmode=require": "postgresql://u@h/x?sslmode=require",
     "postgresql://u:sec?ret@secret@h/x": "postgresql://u@h/x",
+    "postgresql://u://\nsecret@h/x": "postgresql://u@h/x",
+    "postgresql://user@server:secret@h/x": "postgresql://user@server@h/x",
     "postgresql//u:secret@h/x": "postgresql//u@h/x",
     "u:secret@h": "u@h",
     "postgresql://u@h/x?sslkey=/k&sslpassword=secret": "postgresql://u@h/x?sslkey=/k",
@@ -19,10 +21,11 @@ SECRETS = {
     "postgresql://u@h/x?oauth_client_secret=secret": "postgresql://u@h/x",
 }
 OPEN = [
-    "postgresql://u@h:5432/x?application_name=a@b&passfile=/p&sslmode=verify-full",
+    "postgresql://u@h:5432/x?application_name=a%40b&passfile=/p&sslmode=verify-full",
     "postgresql://[::1]:5432/x",
     "postgresql:///x?host=/var/run",
     "sqlite:////home/a:b/x@y.sqlite",
+    "sqlite:////a:b/x@y.sqlite",
 ]
 
 

@@ -124,6 +124,7 @@ def test_names_are_ordered_by_their_bytes(registry: Registry) -> None:
     ("url", "says"),
     [
         ("postgresql://nobody:secret@127.0.0.1:1/x", "password"),
+        ("postgresql://nobody@server:secret@127.0.0.1:1/x", "has a password"),
         ("postgresql://nobody@127.0.0.1:1/x?password=secret", "has a password"),
         ("postgresql://nobody@127.0.0.1:1/x", "cannot be reached"),
         ("postgresql://nobody@127.0.0.1:1/x?sslpassword=secret", "cannot be reached"),  # of before
