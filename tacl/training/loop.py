@@ -181,11 +181,11 @@ def train(
 
 
 class MergedStatistics:
-    """The statistics of all other tasks as one; merged again only when a task has arrived."""
+    """The statistics of all other tasks as one; merged again only when those of one are others."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
-        self.names: tuple[str, ...] = ()
+        self.shared: list[Statistics] = []
         self.statistics: Statistics | None = None
 
     def __call__(self, stores: Sequence[Store]) -> Statistics | None:
@@ -193,11 +193,10 @@ class MergedStatistics:
         without = [store.name for store in stores if store.statistics is None]
         if without:
             raise BadConfig(f"the curvature penalty needs statistics, and {without} gave none")
-        names = tuple(store.name for store in stores)
-        if names and names != self.names:
-            shared = [store.statistics for store in stores if store.statistics is not None]
-            self.names, self.statistics = names, merged(shared).to(self.device)
-        return self.statistics if names else None
+        shared = [store.statistics for store in stores if store.statistics is not None]
+        if shared and [*map(id, shared)] != [*map(id, self.shared)]:
+            self.shared, self.statistics = shared, merged(shared).to(self.device)
+        return self.statistics if shared else None
 
 
 def losses(

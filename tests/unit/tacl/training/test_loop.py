@@ -20,11 +20,12 @@ from torch.nn.functional import cross_entropy, normalize
 from torch.nn.utils import clip_grad_norm_
 
 from tacl.backbone import Item
+from tacl.curvature import measure, merged
 from tacl.data.splits import batch_rows
 from tacl.errors import BadConfig, EmptySplit
 from tacl.models.linearized import LinearizedEncoder
 from tacl.training.config import TrainConfig
-from tacl.training.loop import PlainEngine, StepRecord, Store, losses
+from tacl.training.loop import MergedStatistics, PlainEngine, StepRecord, Store, losses
 from tacl.training.penalties import other_tasks
 from tacl.vectors.params import Params, digest
 from tests.support import toy
@@ -181,6 +182,21 @@ def test_a_strength_that_grows_does_so_when_a_task_arrives(tmp_path: Path) -> No
     grown = scene.engine(CONFIG)
     scene.run(grown, replace(CONFIG, strength=4.0, grow_strength=True), known=known)
     assert digest(grown.module.tau_dict()) == digest(after.module.tau_dict())
+
+
+def test_statistics_of_more_samples_count_from_their_step_on() -> None:
+    """As where a training that died goes on from that step."""
+    scene, merging = toy.scene(), MergedStatistics(torch.device("cpu"))
+    store = scene.stores[0]
+    few, many = (
+        replace(store, items=[], statistics=measure(scene.backbone, store.items[:rows]))
+        for rows in (2, 8)
+    )
+    tau = toy.random_tau(scene.backbone.encoder)
+    found = [merging([one]) for one in (few, few, many)]
+    expected = [merged([one.statistics]) for one in (few, few, many) if one.statistics]
+    assert found[0] is found[1]
+    assert [one and one.penalty(tau) for one in found] == [one.penalty(tau) for one in expected]
 
 
 def test_the_store_is_asked_once_before_every_step() -> None:
