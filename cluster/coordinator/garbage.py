@@ -105,10 +105,8 @@ def sweep(home: Home, blobs: Blobs) -> None:
     whom it is nobody knows."""
     places = chain.from_iterable((cache, cache / "blobs") for cache in _caches(home))
     for path in chain(blobs.left(), *map(left, places)):
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)
+        with suppress(FileNotFoundError):  # its process, which lives, deletes it itself
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def _caches(home: Home) -> set[Path]:

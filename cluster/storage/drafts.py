@@ -64,9 +64,7 @@ def scratch(place: Path) -> Iterator[Path]:
 
 def left(place: Path) -> Iterator[Path]:
     """Of its drafts, files and folders, those whose process is no more."""
-    for path in (place / DRAFTS).glob("*"):
-        if _is_left(path / HELD if path.is_dir() else path):
-            yield path
+    yield from filter(_is_left, (place / DRAFTS).glob("*"))
 
 
 def _hold(stream: BinaryIO) -> None:
@@ -74,12 +72,19 @@ def _hold(stream: BinaryIO) -> None:
         fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-def _is_left(held: Path) -> bool:
+def _is_left(path: Path) -> bool:
+    held = path / HELD if path.is_dir() else path
     try:
+        if path != held and not held.exists():  # whoever made the folder, or deletes it, was killed
+            return _is_old(path.stat())
         with held.open("r+b") as stream:
-            is_old = time.time() - os.fstat(stream.fileno()).st_mtime > YOUNG
+            is_old = _is_old(os.fstat(stream.fileno()))
             if is_old:
                 fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return is_old
     except OSError:  # it has its place by now, is held, or lies on a disk without locks
         return False
+
+
+def _is_old(found: os.stat_result) -> bool:
+    return time.time() - found.st_mtime > YOUNG

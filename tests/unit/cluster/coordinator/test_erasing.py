@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 import time
 from collections.abc import Callable
@@ -93,6 +94,25 @@ def test_what_killed_processes_were_writing_goes_and_what_is_written_stays(
         assert (folder / "file").exists()
     assert (cache / "mine").read_bytes() == b"a vector"
     assert not any(path.exists() for path in (*halves, *cached))
+
+
+def test_who_ends_while_it_is_looked_deletes_what_was_its_own(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    delete = shutil.rmtree
+
+    def both(path: Path) -> None:
+        delete(path)
+        delete(path)
+
+    folder = scene.home.path / "cache" / "drafts" / "its own"
+    folder.mkdir(parents=True)
+    make_old(folder)
+    monkeypatch.setattr(erasing, "PACE", 0.0)
+    monkeypatch.setattr(shutil, "rmtree", both)
+    scene.coordinator.tick()
+    assert not folder.exists()
+    assert scene.coordinator._erasing.trouble is None
 
 
 READING: dict[str, Callable[[Scene], object]] = {

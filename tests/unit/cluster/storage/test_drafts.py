@@ -35,6 +35,15 @@ def test_what_is_young_may_not_be_held_yet(tmp_path: Path) -> None:
     assert not [*left(tmp_path)]
 
 
+def test_a_folder_of_which_half_was_made_or_deleted_is_left(tmp_path: Path) -> None:
+    """By a process that was killed before it held the folder, or while it deleted it."""
+    folder = tmp_path / "drafts" / "half"
+    (folder / "files").mkdir(parents=True)
+    assert not [*left(tmp_path)]
+    make_old(folder)
+    assert [*left(tmp_path)] == [folder]
+
+
 def test_a_scratch_folder_is_empty_and_goes(tmp_path: Path) -> None:
     with scratch(tmp_path / "cache") as folder:
         assert not [*folder.iterdir()]
