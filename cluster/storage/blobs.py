@@ -1,7 +1,7 @@
 """Immutable files named by the sha256 of their bytes, in a local directory or an S3 bucket.
 
-A blob is there whole or not at all: locally it is written beside its place, flushed and renamed;
-an object store shows an object only after its upload ended. Putting the same bytes twice is
+A blob is there whole or not at all: locally it is written among the drafts, flushed and renamed; an
+object store shows an object only after its upload ended. Putting the same bytes twice is
 harmless, so every put can be repeated, also one whose answer was lost. What is read whole is
 checked against its name.
 """

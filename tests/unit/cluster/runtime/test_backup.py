@@ -313,6 +313,8 @@ def test_what_is_refused(tmp_path: Path) -> None:
         backup(Home(tmp_path / "1"), f"{storage}/kept", quiet)
     with pytest.raises(HomeInUse, match="storage of a home"):
         restore(kept, Home(tmp_path / "2"), storage, None, quiet)
+    with pytest.raises(BadConfig, match="PGPASSWORD"):
+        restore(kept, Home(tmp_path / "3"), None, "postgresql://u@h/x?sslpassword=x", quiet)
     copied = list[tuple[int, ...]]()
     count = lambda *files: copied.append(files)  # noqa: E731
     with pytest.raises(HomeInUse, match="keeps a home"):
