@@ -27,6 +27,7 @@ from cluster.storage.home import Founding, Home, Settings, publish, require_foun
 from tacl.errors import HomeInUse, StorageUnavailable
 from tests.support import s3, tiny
 from tests.support.kept import newest
+from tests.support.lost import make_old
 
 
 @pytest.fixture
@@ -180,3 +181,14 @@ def test_old_caches_of_learners_of_this_machine_are_garbage(bucket: str, tmp_pat
             os.utime(file, (0, 0))
     with closing(Registry(f"sqlite:///{tmp_path / 'registry.sqlite'}")) as registry:
         assert garbage.look(home, registry).files.keys() == {files[0]}  # theta0 stays
+
+
+def test_what_killed_processes_of_this_machine_left_is_deleted(bucket: str, tmp_path: Path) -> None:
+    home, learners = of_this_machine(bucket, tmp_path)
+    caches = [place.path / "cache" / part for place in (home, learners) for part in ("", "blobs")]
+    left = [cache / "drafts" / "half made" for cache in caches]
+    for folder in left:
+        folder.mkdir(parents=True)
+        make_old(folder)
+    garbage.sweep(home, home.blobs())
+    assert not any(folder.exists() for folder in left)
