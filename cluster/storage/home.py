@@ -268,10 +268,9 @@ def require_founder(home: Home, chosen: Founding) -> None:
         has = {"base": settings.base.spec, **settings.model_dump(include={"storage", "registry"})}
         for what, found in has.items():
             asked = getattr(chosen, what)
+            if what != "base":
+                asked, found = (one and shown(one) for one in (asked, found))
             if asked is not None and (not found or asked.rstrip("/") != found.rstrip("/")):
-                asked, found = (
-                    one if what == "base" else shown(one) for one in (asked, found or "")
-                )
                 raise HomeInUse(
                     f"{home.path} has the {what} {found or 'in its own directory'}; {asked} was "
                     "asked for. A home keeps what it was made with for ever: use another --home."

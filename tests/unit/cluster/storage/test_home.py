@@ -69,3 +69,4 @@ def test_a_home_of_before_whose_registry_has_a_secret_shows_it_to_nobody(tmp_pat
     with pytest.raises(HomeInUse, match="has the registry postgresql://u@h/x; postgres") as refused:
         require_founder(Home(tmp_path), Founding(registry="postgresql://u@other/x"))
     assert "secret" not in str(refused.value)
+    require_founder(Home(tmp_path), Founding(registry="postgresql://u@h/x"))  # it is that one
