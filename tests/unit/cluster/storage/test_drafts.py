@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
+
 from cluster.storage.blobs import Blobs
 from cluster.storage.drafts import left, scratch
 from tests.support.lost import killed_while, make_old
@@ -27,6 +29,22 @@ def test_what_a_killed_process_left_is_told_from_what_another_writes(tmp_path: P
     with scratch(tmp_path) as folder:
         make_old(folder.parent / "held")
         assert {*left(tmp_path)} == {draft, held.parent}
+
+
+def test_a_file_is_held_until_it_has_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its flush may take longer than what is young is young."""
+    move, looked = Path.replace, list[list[Path]]()
+
+    def late(draft: Path, place: Path) -> Path:
+        make_old(draft)
+        looked.append([*left(tmp_path)])
+        return move(draft, place)
+
+    monkeypatch.setattr(Path, "replace", late)
+    store(tmp_path)
+    assert looked == [[]]
 
 
 def test_what_is_young_may_not_be_held_yet(tmp_path: Path) -> None:
