@@ -377,6 +377,8 @@ class Execution:
                 LOG.info("queued again", extra=self._facts(run_id) | {"cause": cause})
             case facts.Fail(run_id, cause):
                 kind = self._registry.fail(run_id, cause)  # it may have left the plan
+                if wanted and wanted.state != RunState.FAILED:  # asked for again meanwhile
+                    self._registry.retry([run_id])
                 LOG.error("failed", extra=self._facts(run_id) | {"kind": kind, "cause": cause})
             case facts.Stop(run_id, forget):
                 LOG.info("stopped", extra=self._facts(run_id))

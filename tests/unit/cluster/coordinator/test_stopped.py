@@ -123,6 +123,26 @@ def test_what_is_cancelled_or_asked_for_again_before_that_is_cancelled_or_done(
     assert registry.run(judged).state == RunState.DONE
 
 
+def test_what_is_asked_for_again_before_that_waits_and_is_told_so(
+    tmp_path: Path, full: pytest.MonkeyPatch
+) -> None:
+    scene = Scene(tmp_path, Node(1)).trained("a", "b")
+    for user in ("ann", "bob"):
+        scene.coordinator.compose(asks(f"compose {user}"), user, ["+a" if user == "ann" else "+b"])
+    judged = evaluate(scene)
+    scene.fail("evaluate", cause="no")
+    evaluate(scene, "bob")  # has the room now
+    assert evaluate(scene) == judged
+    full.undo()
+    for outlived in (True, False):
+        scene.coordinator.tick()
+        assert scene.coordinator.run(ADMIN, judged).state == RunState.QUEUED
+        assert scene.coordinator.evaluation(ADMIN, judged) is None
+        scene.restart(outlived)
+    scene.settle()
+    assert scene.coordinator.run(ADMIN, judged).state == RunState.DONE
+
+
 def test_a_start_and_a_composed_model_read_what_somebody_waits_for_alone(scene: Scene) -> None:
     """Others may have given up thousands."""
     coordinator = scene.coordinator
