@@ -4,6 +4,7 @@ import io
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,9 @@ from PIL import Image
 from cluster.client import task_operations
 from cluster.client.client import Client, default_home
 from cluster.client.waiting import pending
+from cluster.domain.base import RequestContext
 from cluster.domain.operations import Belonging, Candidate
+from cluster.domain.status import Event
 from cluster.runtime.connection import unwrapped
 from cluster.runtime.launch import absolute_base, absolute_data
 from tacl.errors import (
@@ -80,6 +83,21 @@ def test_the_whole_way(client: Client, data: Path) -> None:
     assert client.users()[0].user == "alice"
     assert client.logs("one")
     assert client.refreshed(client.refresh("one").run_id).reason == "less interference"
+
+
+def test_a_server_of_before_that_tells_all_events_each_time_is_understood(
+    client: Client, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.submit("one", data)
+    asked, tell = list[int](), client.coordinator.logs
+
+    def of_before(context: RequestContext, task: str, after: int = 0) -> Sequence[Event]:
+        asked.append(after)
+        assert len(asked) < 3
+        return tell(context, task)
+
+    monkeypatch.setattr(client.coordinator, "logs", of_before)
+    assert client.logs("one") == tell(RequestContext(), "one")
 
 
 def test_the_same_request_is_answered_once(client: Client, data: Path) -> None:
