@@ -24,7 +24,7 @@ Key = Annotated[
     Header(
         alias="idempotency-key",
         max_length=100,
-        description="The same key gives the same answer; nothing is done twice.",
+        description="Within a week the same key gives the same answer; nothing is done twice.",
     ),
 ]
 

@@ -311,6 +311,7 @@ def _prepare_environment(home: Home) -> None:
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # else what the host's name resolves to
     # Ray would start every actor, the coordinator too, at the lowest priority but four.
     os.environ.setdefault("RAY_worker_niceness", "0")
+    os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # as jobs/cli/main.py: a program may start it
     # Serve would kill its HTTP server where a busy machine takes longer than 5 s to start it.
     os.environ.setdefault("RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S", "60")
     os.environ["RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH"] = DOOR

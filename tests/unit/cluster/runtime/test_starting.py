@@ -152,3 +152,14 @@ def test_a_token_that_was_not_written_whole_is_written_again(
     assert home.token_file.stat().st_mode & 0o777 == 0o600
     head._prepare_environment(home)
     assert home.token_file.read_text() == token
+
+
+def test_threads_of_learners_leave_the_processor_to_others_whoever_starts_the_head(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    os.environ.pop("GOMP_SPINCOUNT", None)
+    home = Home(tmp_path / "home")
+    home.close_to_others()
+    head._prepare_environment(home)
+    assert os.environ["GOMP_SPINCOUNT"] == "1000"
