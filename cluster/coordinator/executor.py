@@ -150,9 +150,10 @@ class Execution:
                 if (nodes, free) != (self.state.nodes, self.state.free):
                     self.happened(facts.NodesChanged(nodes, free))
                 for run_id, (handle, outcome) in list(self._outcomes.items()):
-                    stopped = self._handles.get(run_id) is not handle
+                    run = self._handles.get(run_id) is handle and self.state.runs.get(run_id)
+                    owed = run and run.state == RunState.RUNNING  # it may be cancelled, or gone
                     settle = partial(self._settle, run_id, outcome)
-                    if stopped or self._retries.done(("record its end", run_id), settle):
+                    if not owed or self._retries.done(("record its end", run_id), settle):
                         self._outcomes.pop(run_id, None)
             self._clear()
             self._list()
@@ -211,8 +212,7 @@ class Execution:
         if (now := time.monotonic()) - self._shared_at < SHARES:
             return
         self._shared_at, runs = now, self.state.runs.values()
-        owed = (run.user for run in runs if run.state != RunState.FAILED)
-        users = {user for user in owed if user is not None}
+        users = {run.user for run in runs if run.state != RunState.FAILED and run.user is not None}
         taken = over(self._registry.ran_of(users)) if len(users) > 1 else frozenset[str]()
         if taken != self.state.over:
             self.happened(facts.MinutesTaken(taken))

@@ -6,14 +6,17 @@ import os
 import shutil
 import time
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from cluster.coordinator import retries
 from cluster.coordinator.garbage import GRACE, look, unreferenced
 from cluster.domain.base import BlobRef, RequestContext
-from cluster.domain.outcomes import Finished
+from cluster.domain.compositions import CompositionMethod
+from cluster.domain.outcomes import Finished, Gone, Outcome, Raised
 from cluster.domain.receipts import CancelledTask, CollectedGarbage
+from cluster.domain.status import RunState
 from cluster.domain.tasks import GENERIC
 from cluster.domain.work import RefreshWork, TrainWork
 from cluster.registry import Request
@@ -86,6 +89,39 @@ def test_a_result_that_comes_with_the_cancel_is_not_published(scene: Scene) -> N
     assert scene.task("digits").state == "training"
     scene.finish("train")
     assert scene.task("digits").version == 1
+
+
+@pytest.mark.parametrize("kind", ["train", "compose"])
+@pytest.mark.parametrize("outcome", [None, Raised("no"), Gone("killed")])
+def test_what_is_cancelled_stays_so_whatever_it_says_before_it_could_be_stopped(
+    kind: str, outcome: Outcome | None, scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retries, "pause_after", lambda failures: 0.0)
+    coordinator = scene.trained("a", "b").coordinator
+    coordinator.start_composition(
+        asks("make"), "ann", ["+a", "+b"], CompositionMethod(method="ties")
+    )
+    scene.submit("digits")
+    process = scene.process(kind)
+    told = scene.known(process.work.run_id, 0) if kind == "train" else ()
+    result = result_of(process.work, scene.home.blobs(), calm, told)
+
+    def refuse(*_: object) -> NoReturn:
+        raise OSError("nobody can stop it now")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(type(scene.launcher), "cancel", refuse)
+        if kind == "train":
+            coordinator.cancel(asks("stop"), "digits", keep=True)
+        else:
+            coordinator.cancel_compositions(asks("stop"), "ann")
+        process.outcome = outcome or Finished(result)
+        coordinator.tick()
+    coordinator.tick()
+    assert process.cancelled
+    assert coordinator.run(ADMIN, process.work.run_id).state == RunState.CANCELLED
+    assert process.work.run_id not in {work.run_id for work in scene.running()}
+    assert coordinator.status(ADMIN).trouble is None
 
 
 def test_a_refresh_is_cancelled(scene: Scene) -> None:
