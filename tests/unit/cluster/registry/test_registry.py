@@ -23,7 +23,7 @@ from cluster.domain.work import (
     Progress,
     Trained,
 )
-from cluster.registry import Found, Registry, Request
+from cluster.registry import Found, Registry, Request, database
 from cluster.registry.effects import BLOCK
 from tacl.errors import NameTaken, UnknownRun, UnknownTask, UnknownVector
 from tests.support.registry_scene import (
@@ -36,6 +36,7 @@ from tests.support.registry_scene import (
     trained,
     training,
 )
+from tests.support.statements import statements
 
 # -- accepting
 
@@ -339,7 +340,9 @@ def test_a_model_that_is_made_is_its_users_if_that_is_awaited(registry: Registry
     assert registry.result(work.run_id, Composed) is None
 
 
-def test_what_stopped_is_found_where_somebody_has_or_awaits_the_model(registry: Registry) -> None:
+def test_what_stopped_is_found_where_somebody_has_or_awaits_the_model(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
     publish(registry, "a", "b")
     registry.compose(model(registry, "alice", 1.0), Request("alice", "asked", "answer"))
     for number in (1.0, 0.5):  # nobody has the second
@@ -355,5 +358,10 @@ def test_what_stopped_is_found_where_somebody_has_or_awaits_the_model(registry: 
     for found in (registry.stopped_and_wanted(), registry.stopped_with("a")):
         assert {run.run_id for run in found} == {"judge 1.0", "make alice"}
     assert registry.stopped_with("b") == []
+    ids = ["judge 1.0", "judge 0.5", "make alice", "make bob"]
+    monkeypatch.setattr(database, "NAMED", 3)  # names in a statement: thousands may be asked about
+    asked = statements(registry, lambda: registry.wanted(ids))
+    assert sum("UNION" in said for said, _ in asked) == 2
+    assert registry.wanted(ids) == {"judge 1.0", "make alice"}
     registry.fail("judge 1.0", "again")
     assert registry.run("judge 1.0").cause == "no"
