@@ -20,6 +20,7 @@ from cluster.client.http import UPLOAD_SECONDS, Server
 from cluster.domain.base import RequestContext
 from cluster.domain.operations import Belonging, Candidate
 from cluster.domain.receipts import RetriedTask
+from cluster.reading import reads
 from cluster.serving import reading
 from tacl.errors import (
     AliasMoved,
@@ -106,6 +107,17 @@ def test_the_whole_way(ann: Client, data: Path) -> None:
     assert ann.retry("news") == RetriedTask(task="news", retried=())
     assert ann.cancel("news").cancelled == ()
     assert ann.cluster().cpus == status.room.cpus
+
+
+def test_events_come_to_their_end_page_by_page(
+    ann: Client, http: TestClient, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ann.submit("news", data)
+    coordinator = cast(FastAPI, http.app).state.service.coordinator
+    whole = coordinator.logs(RequestContext(), "news")
+    monkeypatch.setattr(reads, "PAGE", 2)
+    assert len(coordinator.logs(RequestContext(), "news")) == 2 < len(whole)
+    assert ann.logs("news") == whole
 
 
 def test_columns_and_classes_are_named(ann: Client, http: TestClient) -> None:

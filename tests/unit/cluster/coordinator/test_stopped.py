@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 
@@ -15,7 +15,7 @@ from cluster.domain.base import RequestContext
 from cluster.domain.compositions import CompositionMethod
 from cluster.domain.outcomes import Raised
 from cluster.domain.status import RunState
-from cluster.registry import Registry
+from cluster.registry import Registry, RunRecord
 from cluster.scheduler.state import Node
 from tacl.errors import RunFailed, StorageUnavailable
 from tests.support.fakes import ADMIN, Scene, asks
@@ -143,7 +143,9 @@ def test_what_is_asked_for_again_before_that_waits_and_is_told_so(
     assert scene.coordinator.run(ADMIN, judged).state == RunState.DONE
 
 
-def test_a_start_and_a_composed_model_read_what_somebody_waits_for_alone(scene: Scene) -> None:
+def test_a_start_and_a_composed_model_read_what_somebody_waits_for_alone(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Others may have given up thousands."""
     coordinator = scene.coordinator
     run_id = evaluate(scene, "bob")
@@ -151,8 +153,18 @@ def test_a_start_and_a_composed_model_read_what_somebody_waits_for_alone(scene: 
     for user in ("ann", "bob"):  # who have the same
         coordinator.compose(asks(f"other {user}"), user, ["+a"])
     assert scene.status().work == ()
-    scene.restart(outlived=True)
+    read, usual = set[str](), Registry.runs
+
+    def noting(registry: Registry, *which: Any, **more: Any) -> list[RunRecord]:
+        found = usual(registry, *which, **more)
+        read.update(run.run_id for run in found)
+        return found
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Registry, "runs", noting)
+        scene.restart(outlived=True)
     coordinator = scene.coordinator
+    assert run_id not in read
     assert not coordinator._board._left
     coordinator.compose(asks("unrelated"), "bob", ["+b"])
     asked = statements(coordinator._registry, coordinator.version)
@@ -172,9 +184,11 @@ def test_a_purge_ends_what_stopped_of_a_model_that_somebody_has_or_awaits(scene:
         scene.launcher.running()[0].outcome = Raised("no")
         coordinator.tick()
     assert {registry.run(one).state for one in (judged, made, foreseen)} == {RunState.FAILED}
+    owed = coordinator.evaluate(RequestContext(), "ann", terms=["-a", "+b"]).run_id
     purge = partial(coordinator.remove, RequestContext(), "b", True)
     asked = [said for said, _ in statements(registry, purge) if "LIKE" in said]
-    assert {registry.run(one).state for one in (judged, made)} == {RunState.WITHDRAWN}
+    assert {registry.run(one).state for one in (judged, made, owed)} == {RunState.WITHDRAWN}
+    assert not scene.running()
     assert registry.run(foreseen).state == RunState.FAILED
     assert scene.status().work == ()
     assert all("kind IN" in said or "run.number IN" in said for said in asked)
