@@ -158,9 +158,10 @@ def _awaited(column: sa.Column[str]) -> sa.Select[Any, Any]:
 def dismiss(db: sa.Connection, column: sa.Column[str], these: Collection[str]) -> None:
     """Models that nobody awaits any more, with the rows that they were to be made from; by users or
     by runs, which are columns of AWAITED."""
-    if rows := db.execute(_awaited(column), of(**{column.name: these})).all():
-        owe_later(db, (file for row in rows for file in _given_for(row.work)))
-        db.execute(AWAITED.delete().where(AWAITED.c.user.in_([row.user for row in rows])))
+    for some in parts(these):
+        if rows := db.execute(_awaited(column), of(**{column.name: some})).all():
+            owe_later(db, (file for row in rows for file in _given_for(row.work)))
+            db.execute(AWAITED.delete().where(AWAITED.c.user.in_([row.user for row in rows])))
 
 
 def _parts_of(submission: Submission) -> Naming:

@@ -365,3 +365,21 @@ def test_what_stopped_is_found_where_somebody_has_or_awaits_the_model(
     assert registry.wanted(ids) == {"judge 1.0", "make alice"}
     registry.fail("judge 1.0", "again")
     assert registry.run("judge 1.0").cause == "no"
+
+
+def test_of_thousands_of_runs_that_end_with_a_task_a_statement_names_some(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PostgreSQL takes 65,535 values at once."""
+    publish(registry, "a", "b")
+    works = [made_of(registry, user)[0] for user in ("ann", "bob", "cid", "dan", "eve")]
+    ids = [work.run_id for work in works]
+    for work in works:
+        registry.make(work, False, Request(f"make {work.user}", "asked", "answer"))
+    monkeypatch.setattr(database, "NAMED", 2)
+    purge = Request("purge", "asked", "answer")
+    asked = statements(registry, lambda: registry.remove("a", "purged", ids, (), (), purge))
+    chosen = [str(values) for said, values in asked if "WHERE" in said]
+    assert max(sum(one in values for one in ids) for values in chosen) == 2
+    assert {registry.run(one).state for one in ids} == {RunState.WITHDRAWN}
+    assert registry.wanted(ids) == set()
