@@ -150,10 +150,11 @@ class Execution:
                 if (nodes, free) != (self.state.nodes, self.state.free):
                     self.happened(facts.NodesChanged(nodes, free))
                 for run_id, (handle, outcome) in list(self._outcomes.items()):
-                    run = self._handles.get(run_id) is handle and self.state.runs.get(run_id)
-                    owed = run and run.state == RunState.RUNNING  # it may be cancelled, or gone
+                    stopped = self._handles.get(run_id) is not handle
+                    run = self.state.runs.get(run_id)
+                    owed = run and run.state == RunState.RUNNING  # else it is to be stopped
                     settle = partial(self._settle, run_id, outcome)
-                    if not owed or self._retries.done(("record its end", run_id), settle):
+                    if stopped or (owed and self._retries.done(("record its end", run_id), settle)):
                         self._outcomes.pop(run_id, None)
             self._clear()
             self._list()
@@ -286,8 +287,7 @@ class Execution:
         else:
             LOG.warning("lost", extra=self._facts(run_id) | {"cause": outcome.cause})
             event = facts.Died(run_id, outcome.cause)
-        well = isinstance(outcome, Finished)
-        leave = self._launcher.let_go if well else self._launcher.cancel
+        leave = self._launcher.let_go if isinstance(outcome, Finished) else self._launcher.cancel
         leave(self._handles[run_id])  # not before: only it knows what it found
         if not isinstance(event, facts.Died | facts.PlaceGivenBack) and tracing.is_on():
             run = self._registry.run(run_id)
