@@ -59,7 +59,7 @@ def test_many_are_asked_at_once_and_explained(api: FakeApi, open_page: Any) -> N
     every = page.locator("#try table").nth(1)
     assert every.count() == 0  # it is closed
     page.get_by_text("Logits of the likeliest classes").click()
-    says(page, "#try table:has-text('signs: stop')", "together")
+    every.wait_for()
     assert every.locator("thead th").all_inner_texts() == [
         *("part", "digits: zero", "signs: stop", "digits: nine"),
     ]
