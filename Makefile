@@ -43,7 +43,7 @@ demo: $(READY) ## the whole story on embedded data: no network, no GPU, 4 to 7 m
 # Whole files go to one process each, for their fixtures; what takes longest first (tests/conftest.py).
 TOGETHER := -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
-test: $(READY) ## run the tests but for nightly ones, 12 to 30 minutes on two cores, by their kind
+test: $(READY) ## run the tests but for nightly ones, 8 to 30 minutes on two cores, by their kind
 	@TACL_TEST_BUDGET=ci $(BIN)/python -m pytest $(TOGETHER)
 
 test-fast: $(READY) ## run those that need no cluster, server or training: 3 to 7 minutes
