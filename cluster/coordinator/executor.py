@@ -1,4 +1,4 @@
-"""What is under way: work is started, watched, and what became of it recorded.
+"""Work is started as the plan decides, watched, and what became of it recorded.
 
 The order is always: blobs lie in the store, then one transaction of the registry, then the event
 to the plan, then its instructions. Every step can be repeated from the registry, so what cannot be
@@ -9,36 +9,31 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from functools import partial
-from typing import Any, NamedTuple
 
 from cluster import failpoints, tracing
 from cluster.coordinator import work_orders
-from cluster.coordinator.acceptance import checked, effect, values_of
-from cluster.coordinator.arrivals import Arrivals, still_there
 from cluster.coordinator.launcher import Launcher
 from cluster.coordinator.lists import Lists
 from cluster.coordinator.lock import Lock
+from cluster.coordinator.recording import recorded
 from cluster.coordinator.recovery import planned, restored, took
 from cluster.coordinator.retries import LONGEST, Retries
+from cluster.coordinator.underway import Underway
 from cluster.domain.base import Base
 from cluster.domain.compositions import Fitted
 from cluster.domain.outcomes import Finished, GaveWay, Outcome, Raised
 from cluster.domain.status import STOPPED, RunState
-from cluster.domain.tasks import CHAMPION
-from cluster.domain.work import Composed, Measured, Refreshed, Result, Trained, TrainWork, Work
 from cluster.reading.heads import FittedHeads
 from cluster.reading.shares import over
 from cluster.registry import Registry
 from cluster.scheduler import plan
 from cluster.scheduler import state as facts
 from cluster.scheduler.adoption import Attempt, inherited
-from cluster.scheduler.budget import granted
 from cluster.scheduler.finishing import Forecast, ends
 from cluster.storage.checkpoints import checkpoints, runs
 from cluster.storage.home import Home
-from tacl.errors import RunFailed
 
 SHARES = 10.0  # seconds between looks at what users took
 LOG = logging.getLogger(__name__)
@@ -47,28 +42,6 @@ LOG = logging.getLogger(__name__)
 def _named(attempt: Attempt) -> dict[str, object]:
     """For the log."""
     return {"run_id": attempt.run_id, "attempt": attempt.number}
-
-
-class Heard(NamedTuple):
-    """Of what a run heard since this process began: so many of the changes, and all tasks up to
-    this one, by arrival."""
-
-    changes: int
-    ordinal: int
-
-
-class Told:
-    """What a run that runs was told, its own task and whose that is."""
-
-    def __init__(self, work: TrainWork, arrivals: Arrivals) -> None:
-        self.attempt = work.attempt
-        self.own, self.owner = work.submission.name, work.submission.owner
-        self.anew(arrivals)
-
-    def anew(self, arrivals: Arrivals) -> None:
-        """As the registry has it: its next leases look at the samples of all tasks."""
-        self.arrivals = arrivals
-        self.heard: Heard | None = None
 
 
 class Execution:
@@ -85,14 +58,12 @@ class Execution:
         self._home, self._base, self._registry, self._launcher = home, base, registry, launcher
         self._blobs = home.blobs()
         self._lock = lock
-        self._handles: dict[str, Any] = {}  # what runs
-        self._outcomes: dict[str, tuple[Any, Outcome]] = {}  # ended, and not in the registry yet
-        self._told: dict[str, Told] = {}
+        self._retries = Retries()
+        self.underway = Underway(registry, launcher, self._blobs, lock, self._retries)
         self._due: list[facts.Instruction] = []
         self._lists = Lists(registry, self._blobs, lock)
         self._cleared: dict[str, None] = {}  # whose checkpoints are to be deleted first
         self.forecast, self._foreseen = Forecast(), 0.0
-        self._retries = Retries()
         self._unchecked = True  # whether something happened since the plan was validated
         self.unsure = False  # whether the plan may not be what follows from the registry
         self._said: str | None = None  # why not everything could be looked after
@@ -128,34 +99,20 @@ class Execution:
             about = run_id, run.kind, run.task, known.needs, known.urgency
             self.happened(facts.Requested(*about, run.user if user is None else user))
 
-    def told(self, run_id: str, attempt: int | None) -> Told:
-        """RunFailed when `attempt` is no longer the one that runs."""
-        told = self._told.get(run_id)
-        if told is None or attempt not in (None, told.attempt):
-            raise RunFailed(f"attempt {attempt} of run {run_id} is not the one that runs now")
-        return told
-
-    @property
-    def trainings(self) -> int:
-        """How many run."""
-        return len(self._told)
-
     def tick(self) -> None:
         """Take in what ended and what the cluster has now, and carry out what is due."""
         try:
-            self._poll()
+            self.underway.poll()
             nodes, free = self._launcher.nodes(), self._launcher.free()
             with self._lock:
                 self._look_at_shares()
                 if (nodes, free) != (self.state.nodes, self.state.free):
                     self.happened(facts.NodesChanged(nodes, free))
-                for run_id, (handle, outcome) in list(self._outcomes.items()):
-                    stopped = self._handles.get(run_id) is not handle
+                for run_id, outcome in self.underway.ended():
                     run = self.state.runs.get(run_id)
-                    owed = run and run.state == RunState.RUNNING  # else it is to be stopped
-                    settle = partial(self._settle, run_id, outcome)
-                    if stopped or (owed and self._retries.done(("record its end", run_id), settle)):
-                        self._outcomes.pop(run_id, None)
+                    if run and run.state == RunState.RUNNING:  # else it is to be stopped
+                        settle = partial(self._settle, run_id, outcome)
+                        self._retries.done(("record its end", run_id), settle)
             self._clear()
             self._list()
             with self._lock:
@@ -170,7 +127,7 @@ class Execution:
     def trouble(self) -> str | None:
         """What cannot be done now, and is tried again."""
         due = (instruction.run_id for instruction in self._due)
-        return self._said or self._retries.trouble({*due, *self._handles, *self._cleared})
+        return self._said or self._retries.trouble({*due, *self.underway.run_ids, *self._cleared})
 
     def foreseen(self) -> facts.State:
         """The plan, with when its runs will be done, as of a second ago at most."""
@@ -186,13 +143,12 @@ class Execution:
         that were cancelled or withdrawn, or that begin anew, are stopped before any is started."""
         room = facts.NodesChanged(self._launcher.nodes(), self._launcher.free())  # may fail
         wanted = {run.run_id for run in self._registry.runs(states=(RunState.RUNNING,))}
-        running = wanted & self._handles.keys()
+        running = wanted & self.underway.run_ids
         state = restored(self._registry, self._base.digest, running)
         state.turns, state.started = self.state.turns, self.state.started
         state.over = self.state.over
-        others = {*self._handles, *runs(self._home)} - running
-        for run_id in running & self._told.keys():
-            self._told[run_id].anew(self._arrivals(run_id))
+        others = {*self.underway.run_ids, *runs(self._home)} - running
+        self.underway.reread(running)
         self._due = [facts.Stop(run_id, self._is_forgotten(run_id, state)) for run_id in others]
         self.state, self.heads = state, FittedHeads.of_all(self._registry, state.owners)
         self.unsure = False
@@ -204,9 +160,7 @@ class Execution:
 
     def close(self) -> None:
         """Stop what runs; it stays owed."""
-        for handle in self._handles.values():
-            self._launcher.cancel(handle)
-        self._handles.clear()
+        self.underway.close()
 
     def _look_at_shares(self) -> None:
         """Now and again, where several users have runs."""
@@ -219,31 +173,6 @@ class Execution:
             self.happened(facts.MinutesTaken(taken))
 
     # -- what ended
-
-    def _poll(self) -> None:
-        """Without the lock: a big vector takes a while to check."""
-        with self._lock:
-            running = {i: h for i, h in self._handles.items() if i not in self._outcomes}
-        ended: Collection[str] = running  # each by itself, where they cannot be looked at together
-
-        def together() -> None:
-            nonlocal ended
-            ended = self._launcher.ended(running)
-
-        if running:
-            self._retries.done(("look at all that runs", next(iter(running))), together)
-        for run_id in ended:
-            look = partial(self._look, run_id, running[run_id])
-            self._retries.done(("look at it", run_id), look)
-
-    def _look(self, run_id: str, handle: Any) -> None:
-        outcome = self._launcher.poll(handle)
-        if isinstance(outcome, Finished):
-            outcome = checked(self._registry.run(run_id).work, outcome, self._blobs)
-        if isinstance(outcome, Finished):
-            _ = outcome.written  # now, and not under the lock
-        if outcome is not None:
-            self._outcomes[run_id] = handle, outcome
 
     def _clear(self) -> None:
         """Without the lock: in a bucket it takes a while."""
@@ -272,7 +201,7 @@ class Execution:
         if isinstance(outcome, Finished):
             with tracing.span("publish", tracing.of_run(run_id)):
                 try:
-                    event = self._recorded(run_id, outcome.result, outcome.written)
+                    event = self._recorded(run_id, outcome)
                 except Exception:  # it may have landed: before anything is decided, that is read
                     was, self.unsure = self.unsure, True  # also where that cannot be asked
                     self.unsure = was or self._registry.run(run_id).state != RunState.RUNNING
@@ -287,47 +216,21 @@ class Execution:
         else:
             LOG.warning("lost", extra=self._facts(run_id) | {"cause": outcome.cause})
             event = facts.Died(run_id, outcome.cause)
-        leave = self._launcher.let_go if isinstance(outcome, Finished) else self._launcher.cancel
-        leave(self._handles[run_id])  # not before: only it knows what it found
         if not isinstance(event, facts.Died | facts.PlaceGivenBack) and tracing.is_on():
             run = self._registry.run(run_id)
             tracing.ran(run_id, run.created, kind=run.kind, task=run.task, cause=run.cause)
-        del self._handles[run_id]
-        self._told.pop(run_id, None)
+        self.underway.leave(run_id)
         if isinstance(outcome, Finished):
             self._cleared[run_id] = None
             self.forecast.ended(self.state, self.state.runs[run_id], time.time())
         self.forecast.forget(run_id)
         self.happened(event)
 
-    def _recorded(self, run_id: str, result: Result, written: str) -> facts.Event:
-        if isinstance(result, Trained) or (isinstance(result, Refreshed) and result.accepted):
-            near: tuple[str, ...] = ()
-            if isinstance(result, Trained) and result.near:
-                near = still_there(result.near, self._registry.arrivals(run_id), self.state.tasks)
-                result = result.model_copy(update={"near": near})
-            reference = self._registry.publish(run_id, result, self._grant(run_id))
-            task, seen = reference.task, self._registry.seen(reference)
-            row = {(one.on, one.shard_digest, one.head): effect(one) for one in result.pairs}
-            champion = self._registry.aliases(task)[CHAMPION] == reference.version
-            vector = facts.VectorVersion(reference.version, reference.digest, seen)
-            return facts.Published(run_id, task, vector, row, reference.head_blob, champion, near)
-        if isinstance(result, Composed):
-            self._registry.composed(run_id, result)
-            return facts.Ended(run_id)
-        self._registry.finish(run_id, result, written)
-        if isinstance(result, Fitted):
-            self.heads = self.heads.added(run_id, result, self.state.owners)
-        if isinstance(result, Measured):
-            return facts.CellsMeasured(run_id, values_of(result))
-        return facts.Ended(run_id)
-
-    def _grant(self, run_id: str) -> int:
-        """What the arrival of a task adds to the balance, when its first vector is there."""
-        task = self.state.tasks.get(self.state.runs[run_id].task or "")
-        if task is None or task.head:
-            return 0
-        return granted(self.state.balance, task.allowance) - self.state.balance
+    def _recorded(self, run_id: str, outcome: Finished) -> facts.Event:
+        event = recorded(self._registry, self.state, run_id, outcome.result, outcome.written)
+        if isinstance(outcome.result, Fitted):
+            self.heads = self.heads.added(run_id, outcome.result, self.state.owners)
+        return event
 
     # -- what is due
 
@@ -359,7 +262,7 @@ class Execution:
             case facts.Start(run_id, needs):
                 work = self._registry.start(run_id)
                 self._lists.forget(run_id)
-                self._place(work, needs)
+                self.underway.place(work, needs)
                 self.forecast.begun(run_id, time.time())
                 LOG.info("placed", extra=self._facts(run_id) | {"attempt": work.attempt})
                 failpoints.reached("work started")
@@ -392,20 +295,11 @@ class Execution:
         return told | {"user": task and task.owner}
 
     def _stop(self, run_id: str, forget: bool) -> None:
-        if run_id in self._handles:
-            self._launcher.cancel(self._handles[run_id])
-            del self._handles[run_id]
-            failpoints.reached("work stopped")
-        self._told.pop(run_id, None)
+        self.underway.stop(run_id)
         self._lists.forget(run_id)
         self.forecast.forget(run_id)
         if forget:
             self._cleared[run_id] = None
-
-    def _place(self, work: Work, needs: facts.Needs) -> None:
-        if isinstance(work, TrainWork):
-            self._told[work.run_id] = Told(work, self._arrivals(work.run_id))
-        self._handles[work.run_id] = self._launcher.start(work, needs)
 
     def _taken_over(self) -> facts.State:
         """What the registry says, with the learners that the coordinator before this one left."""
@@ -420,15 +314,10 @@ class Execution:
             LOG.info("ended: nobody waits for it", extra=_named(orphan))
         state = restored(self._registry, self._base.digest, {one.run_id for one in found.adopted})
         for attempt in sorted(found.adopted):
-            self._place(works[attempt], state.runs[attempt.run_id].needs)
+            self.underway.place(works[attempt], state.runs[attempt.run_id].needs)
             self.forecast.begun(attempt.run_id, starts[attempt.run_id])
             LOG.info("goes on", extra=_named(attempt))
         return state
-
-    def _arrivals(self, run_id: str) -> Arrivals:
-        """What the run was told before, it is told again."""
-        reached = self._registry.run(run_id).reached
-        return Arrivals(reached, self._registry.arrivals(run_id))
 
     def say(self, error: Exception) -> None:
         """Each tick tries again: the log hears of it once, and then now and again."""

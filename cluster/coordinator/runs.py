@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from itertools import dropwhile, islice
 
 from cluster.coordinator.arrivals import ShardChange, is_met
-from cluster.coordinator.executor import Heard, Told
 from cluster.coordinator.quotas import Quotas
+from cluster.coordinator.underway import Heard, Told
 from cluster.domain.base import PAGE, RequestContext
 from cluster.domain.outcomes import Lost
 from cluster.domain.status import RunStatus
@@ -25,7 +25,7 @@ class RunRequests(Quotas):
     def lease(self, asked: Lease) -> Leave:
         with self._lock:
             self._make_sure()
-            told = self._execution.told(asked.run_id, asked.attempt)
+            told = self._execution.underway.told(asked.run_id, asked.attempt)
             if asked.since > told.arrivals.reached:  # a database forgot, the learner lives on
                 raise Lost(f"nobody remembers what run {asked.run_id} heard of step {asked.since}")
             if told.arrivals.is_replayed(asked.last):
@@ -41,7 +41,7 @@ class RunRequests(Quotas):
             if asked.progress is not None:
                 self._stepped(asked.run_id, told.own, asked.progress)
             self._steps += asked.last + 1 - asked.first
-            seconds = self._leases.seconds(self._execution.trainings, time.process_time())
+            seconds = self._leases.seconds(self._execution.underway.trainings, time.process_time())
             return Leave(told.arrivals.after(asked.since), seconds, self._gives_way(asked.run_id))
 
     def _gives_way(self, run_id: str) -> bool:
@@ -111,7 +111,7 @@ class RunRequests(Quotas):
     def stated(self, run_id: str, statistics: str, attempt: int | None = None) -> None:
         with self._lock:
             self._make_sure()
-            shard = self._shards[self._execution.told(run_id, attempt).own]
+            shard = self._shards[self._execution.underway.told(run_id, attempt).own]
             if shard.statistics != statistics:
                 self._blobs.verify(statistics)
                 shard = shard.model_copy(update={"statistics": statistics})

@@ -82,7 +82,7 @@ def test_a_result_that_comes_with_the_cancel_is_not_published(scene: Scene) -> N
     process = scene.process("train")
     told = scene.known(process.work.run_id, 0)
     process.outcome = Finished(result_of(process.work, scene.home.blobs(), calm, told))
-    scene.coordinator._execution._poll()  # seen, and not recorded yet
+    scene.coordinator._execution.underway.poll()  # seen, and not recorded yet
     scene.coordinator.cancel(asks("stop"), "digits", keep=True)
     scene.coordinator.retry(RequestContext(), "digits")
     scene.coordinator.tick()

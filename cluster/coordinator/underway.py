@@ -1,0 +1,142 @@
+"""What is under way: the learners that do it, what each training was told, and what those found
+that have ended."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from functools import partial
+from typing import Any, NamedTuple
+
+from cluster import failpoints
+from cluster.coordinator.acceptance import checked
+from cluster.coordinator.arrivals import Arrivals
+from cluster.coordinator.launcher import Launcher
+from cluster.coordinator.lock import Lock
+from cluster.coordinator.retries import Retries
+from cluster.domain.outcomes import Finished, Outcome
+from cluster.domain.work import TrainWork, Work
+from cluster.registry import Registry
+from cluster.scheduler.state import Needs
+from cluster.storage.blobs import Blobs
+from tacl.errors import RunFailed
+
+
+class Heard(NamedTuple):
+    """Of what a run heard since this process began: so many of the changes, and all tasks up to
+    this one, by arrival."""
+
+    changes: int
+    ordinal: int
+
+
+class Told:
+    """What a run that runs was told, its own task and whose that is."""
+
+    def __init__(self, work: TrainWork, arrivals: Arrivals) -> None:
+        self.attempt = work.attempt
+        self.own, self.owner = work.submission.name, work.submission.owner
+        self.anew(arrivals)
+
+    def anew(self, arrivals: Arrivals) -> None:
+        """As the registry has it: its next leases look at the samples of all tasks."""
+        self.arrivals = arrivals
+        self.heard: Heard | None = None
+
+
+class Underway:
+    """All but `poll` is asked under the lock."""
+
+    def __init__(
+        self, registry: Registry, launcher: Launcher, blobs: Blobs, lock: Lock, retries: Retries
+    ) -> None:
+        self._registry, self._launcher, self._blobs = registry, launcher, blobs
+        self._lock, self._retries = lock, retries
+        self._handles: dict[str, Any] = {}
+        self._outcomes: dict[str, tuple[Any, Outcome]] = {}  # not in the registry yet
+        self._told: dict[str, Told] = {}
+
+    @property
+    def run_ids(self) -> frozenset[str]:
+        return frozenset(self._handles)
+
+    @property
+    def trainings(self) -> int:
+        """How many run."""
+        return len(self._told)
+
+    def told(self, run_id: str, attempt: int | None) -> Told:
+        """RunFailed when `attempt` is no longer the one that runs."""
+        told = self._told.get(run_id)
+        if told is None or attempt not in (None, told.attempt):
+            raise RunFailed(f"attempt {attempt} of run {run_id} is not the one that runs now")
+        return told
+
+    def place(self, work: Work, needs: Needs) -> None:
+        if isinstance(work, TrainWork):
+            self._told[work.run_id] = Told(work, self._arrivals(work.run_id))
+        self._handles[work.run_id] = self._launcher.start(work, needs)
+
+    def reread(self, run_ids: Iterable[str]) -> None:
+        """What these were told is what the registry says now."""
+        for run_id in self._told.keys() & {*run_ids}:
+            self._told[run_id].anew(self._arrivals(run_id))
+
+    def poll(self) -> None:
+        """Look who has ended. Without the lock: a big vector takes a while to check."""
+        with self._lock:
+            running = {i: h for i, h in self._handles.items() if i not in self._outcomes}
+        ended: Collection[str] = running  # each by itself, where they cannot be looked at together
+
+        def together() -> None:
+            nonlocal ended
+            ended = self._launcher.ended(running)
+
+        if running:
+            self._retries.done(("look at all that runs", next(iter(running))), together)
+        for run_id in ended:
+            look = partial(self._look, run_id, running[run_id])
+            self._retries.done(("look at it", run_id), look)
+
+    def ended(self) -> Iterator[tuple[str, Outcome]]:
+        """What is to be recorded: nothing of runs that were stopped, also since the one before."""
+        for run_id, (handle, outcome) in list(self._outcomes.items()):
+            if self._handles.get(run_id) is handle:
+                yield run_id, outcome
+            else:
+                del self._outcomes[run_id]
+
+    def leave(self, run_id: str) -> None:
+        """It ended, and that is recorded: not before, for only its learner knows what it found."""
+        handle, (_, outcome) = self._handles[run_id], self._outcomes[run_id]
+        leave = self._launcher.let_go if isinstance(outcome, Finished) else self._launcher.cancel
+        leave(handle)
+        del self._handles[run_id], self._outcomes[run_id]
+        self._told.pop(run_id, None)
+
+    def stop(self, run_id: str) -> None:
+        """Harmless where it does not run."""
+        if run_id in self._handles:
+            self._launcher.cancel(self._handles[run_id])
+            del self._handles[run_id]
+            failpoints.reached("work stopped")
+        self._told.pop(run_id, None)
+
+    def close(self) -> None:
+        """Stop all of it."""
+        for handle in self._handles.values():
+            self._launcher.cancel(handle)
+        self._handles.clear()
+
+    def _look(self, run_id: str, handle: Any) -> None:
+        outcome = self._launcher.poll(handle)
+        if isinstance(outcome, Finished):
+            outcome = checked(self._registry.run(run_id).work, outcome, self._blobs)
+        if isinstance(outcome, Finished):
+            _ = outcome.written  # now, and not under the lock
+        if outcome is not None:
+            self._outcomes[run_id] = handle, outcome
+
+    def _arrivals(self, run_id: str) -> Arrivals:
+        """What the run was told before, it is told again."""
+        reached = self._registry.run(run_id).reached
+        return Arrivals(reached, self._registry.arrivals(run_id))
