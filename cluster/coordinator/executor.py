@@ -103,16 +103,13 @@ class Execution:
         """Take in what ended and what the cluster has now, and carry out what is due."""
         try:
             self.underway.poll()
-            nodes, free = self._launcher.nodes(), self._launcher.free()
             with self._lock:
                 self._look_at_shares()
-                if (nodes, free) != (self.state.nodes, self.state.free):
-                    self.happened(facts.NodesChanged(nodes, free))
-                for run_id, outcome in self.underway.ended():
-                    run = self.state.runs.get(run_id)
-                    if run and run.state == RunState.RUNNING:  # else it is to be stopped
-                        settle = partial(self._settle, run_id, outcome)
-                        self._retries.done(("record its end", run_id), settle)
+            self._look_at_room()
+            with self._lock:
+                settled = [self._settled(*ended) for ended in self.underway.ended()]
+            if any(settled):  # what waits may have their room, and not only after the next tick
+                self._look_at_room()
             self._clear()
             self._list()
             with self._lock:
@@ -162,6 +159,13 @@ class Execution:
         """Stop what runs; it stays owed."""
         self.underway.close()
 
+    def _look_at_room(self) -> None:
+        """Without the lock until it is known."""
+        nodes, free = self._launcher.nodes(), self._launcher.free()
+        with self._lock:
+            if (nodes, free) != (self.state.nodes, self.state.free):
+                self.happened(facts.NodesChanged(nodes, free))
+
     def _look_at_shares(self) -> None:
         """Now and again, where several users have runs."""
         if (now := time.monotonic()) - self._shared_at < SHARES:
@@ -195,6 +199,14 @@ class Execution:
             due = [one.run_id for one in self._due if self._lists.awaits(self.state, one)]
         for run_id in (run_id for run_id in due if run_id not in new):
             self._retries.done(("list its tasks", run_id), partial(write, run_id))
+
+    def _settled(self, run_id: str, outcome: Outcome) -> bool:
+        """Of a run that is to be stopped it is not recorded how it ended."""
+        run = self.state.runs.get(run_id)
+        if run is None or run.state != RunState.RUNNING:
+            return False
+        settle = partial(self._settle, run_id, outcome)
+        return self._retries.done(("record its end", run_id), settle)
 
     def _settle(self, run_id: str, outcome: Outcome) -> None:
         """Registry first, then the plan; repeated from the start when the registry cannot write."""

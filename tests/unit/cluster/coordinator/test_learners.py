@@ -241,6 +241,24 @@ def test_a_learner_whose_result_is_not_what_it_should_be_ends(scene: Scene) -> N
     assert (learner.cancelled, learner.let_go) == (True, False)
 
 
+class Counted(FakeLauncher):
+    """One CPU, which is free once its learner was let go."""
+
+    def free(self) -> tuple[Node, ...]:
+        return (Node(1 - len(self._there())),)
+
+
+def test_what_waits_for_the_room_of_what_ended_starts_at_the_same_tick(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, Node(1))
+    scene.launcher.__class__ = Counted
+    scene.coordinator.tick()
+    for name in ("digits", "signs"):
+        scene.submit(name)
+    done(scene, scene.process("train"))
+    scene.coordinator.tick()
+    assert task_of(scene.process("train").work) == "signs"
+
+
 def test_only_the_current_attempt_is_awaited(scene: Scene) -> None:
     learner = submitted(scene)
     run_id = learner.work.run_id

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import os
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -69,7 +70,7 @@ def measuring(run_id: str) -> MeasureWork:
 
 
 @pytest.fixture
-def process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LearnerProcess:
+def process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LearnerProcess]:
     """It does run a; the coordinator waits for run b alone."""
     monkeypatch.setattr(Coordinators, "awaits", lambda self, run_id, attempt: run_id == "b")
     monkeypatch.setattr(Coordinators, "answered", -math.inf)
@@ -77,7 +78,8 @@ def process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LearnerProcess:
     monkeypatch.setattr("cluster.runtime.process.give_way", lambda: None)  # here others run too
     Works.can_end.set()
     home = str(new_home(tmp_path).path)
-    return LearnerProcess(home, "tests.unit.cluster.runtime.test_alone:Works", Attempt("a", 1))
+    yield LearnerProcess(home, "tests.unit.cluster.runtime.test_alone:Works", Attempt("a", 1))
+    gc.unfreeze()
 
 
 def test_a_learner_that_may_be_given_more_is_alone_at_the_second_look(
@@ -143,6 +145,12 @@ def test_a_learner_answers_the_same_until_it_is_given_more(process: LearnerProce
     first = process.work(measuring("a"))
     assert process.work(measuring("a")) is first
     assert process.work(measuring("b")) is not first
+
+
+def test_what_is_imported_is_looked_through_once_for_garbage(process: LearnerProcess) -> None:
+    process.work(measuring("a"))
+    process.work(measuring("b"))
+    assert len(gc.get_objects()) < gc.get_freeze_count() / 10
 
 
 @pytest.mark.parametrize("attempt", [Attempt("5f" * 32, 1), Attempt("run", 12)])
