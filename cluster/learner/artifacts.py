@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
-from typing import TypeVar, overload
+from typing import TypeVar
 
 import torch
 from safetensors import SafetensorError
@@ -18,12 +18,12 @@ from cluster.domain.base import Base, BlobRef
 from cluster.domain.compositions import Composition, Merged
 from cluster.domain.methods import recipe_of
 from cluster.domain.tasks import Options, Shard, VectorRef
+from cluster.learner.prepared import Prepared, Shelf
 from cluster.learner.seen_rows import kept
 from cluster.learner.theta0 import share
 from cluster.storage import samples
 from cluster.storage.drafts import scratch
 from cluster.storage.home import Home
-from cluster.storage.samples import Raw
 from tacl.backbone import Backbone, Item, load_backbone
 from tacl.curvature import Statistics
 from tacl.data.batches import Labelled, in_order
@@ -41,7 +41,6 @@ from tacl.vectors.params import Params
 from tacl.vectors.vector import TaskVector
 
 BATCH = 64  # rows of one evaluation batch
-LARGE = 64 << 20  # bytes of the originals of one task
 T = TypeVar("T")
 
 
@@ -74,39 +73,6 @@ def _loaded(spec: str, digest: str, device: str, bases: Path) -> Backbone:
         share(backbone, bases)
     backbone.encoder.to(device)
     return backbone
-
-
-class Prepared(Sequence[Item]):
-    """Rows that are read when the first is asked for, and prepared one by one: of most tasks steps
-    see few. But originals of more than LARGE bytes are prepared together where they take less then,
-    as photographs of a phone do."""
-
-    def __init__(self, read: Callable[[], Sequence[Raw]], prepare: Callable[[Raw], Item]) -> None:
-        self._read, self._prepare = read, prepare
-
-    @cached_property
-    def _rows(self) -> list[Raw | Item]:
-        raws = self._read()
-        if (size := sum(map(len, raws))) <= LARGE:
-            return [*raws]
-        first, *rest = raws
-        prepared = self._prepare(first)
-        takes_less = len(raws) * prepared.nbytes < size
-        return [prepared, *(map(self._prepare, rest) if takes_less else rest)]
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    @overload
-    def __getitem__(self, row: int) -> Item: ...
-    @overload
-    def __getitem__(self, row: slice) -> list[Item]: ...
-    def __getitem__(self, row: int | slice) -> Item | list[Item]:
-        if isinstance(row, slice):
-            return [self[one] for one in range(*row.indices(len(self)))]
-        if isinstance(found := self._rows[row], bytes | str):
-            found = self._rows[row] = self._prepare(found)
-        return found
 
 
 class Passes:
@@ -143,6 +109,7 @@ class Materials(Passes):
     def __init__(self, home: Home, base: Base, device: str = "cpu") -> None:
         self.blobs, self._cache = home.blobs(), home.path / "cache"
         self._probed: dict[str, Tensor] = {}  # the last two
+        self._shelf = Shelf(self._cache)
         super().__init__(_loaded(base.spec, base.digest, device, self._cache / "bases"))
         if self.backbone.digest != base.digest:
             raise BaseMismatch(
@@ -168,7 +135,8 @@ class Materials(Passes):
 
     def shard_items(self, shard: BlobRef) -> Sequence[Item]:
         """The rows of a shard that steps may see."""
-        return Prepared(partial(samples.training_inputs, self.blobs, shard), self.backbone.prepare)
+        read = partial(samples.training_inputs, self.blobs, shard)
+        return Prepared(read, self.backbone.prepare, self._shelf)
 
     def probe_items(self, shard: BlobRef) -> list[Item]:
         return self.prepared(samples.probe_inputs(self.blobs, shard))

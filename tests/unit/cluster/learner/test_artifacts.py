@@ -9,71 +9,11 @@ import pytest
 import torch
 
 from cluster.domain.tasks import Shard
-from cluster.learner import artifacts
-from cluster.learner.artifacts import Materials, Prepared
+from cluster.learner.artifacts import Materials
 from cluster.storage import samples
 from tacl.backbone import Backbone
 from tests.support import tiny
 from tests.support.learned import Scene
-
-RAWS = ["ab", "cde", "", "f"]
-
-
-class Counted:
-    """Prepares texts, and says which."""
-
-    def __init__(self) -> None:
-        self.asked: list[bytes | str] = []
-        self.read = 0
-        self.dtype = torch.int8
-
-    def raws(self) -> list[bytes | str]:
-        self.read += 1
-        return [*RAWS]
-
-    def __call__(self, raw: bytes | str) -> torch.Tensor:
-        self.asked.append(raw)
-        return torch.tensor([len(raw)], dtype=self.dtype)
-
-
-def test_rows_are_read_when_one_is_asked_for_and_prepared_one_by_one() -> None:
-    counted = Counted()
-    rows = Prepared(counted.raws, counted)
-    assert counted.read == 0
-    assert len(rows) == 4
-    assert not counted.asked
-    assert rows[1].item() == 3
-    assert counted.asked == ["cde"]
-    assert [row.item() for row in rows[2:]] == [0, 1]
-    assert [row.item() for row in rows] == [2, 3, 0, 1]
-    assert rows[-1].item() == 1
-    assert counted.read == 1
-    with pytest.raises(IndexError):
-        rows[4]
-
-
-def test_large_originals_are_prepared_together_and_kept_no_longer(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(artifacts, "LARGE", 5)
-    counted = Counted()
-    rows = Prepared(counted.raws, counted)
-    assert len(rows) == 4
-    assert [row.item() for row in (*rows, *rows)] == [2, 3, 0, 1] * 2
-    assert counted.asked == RAWS
-    assert not any(isinstance(row, str) for row in rows._rows)
-    assert counted.read == 1
-
-
-def test_large_originals_that_would_take_more_are_prepared_one_by_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(artifacts, "LARGE", 5)
-    counted = Counted()
-    counted.dtype = torch.int64
-    rows = Prepared(counted.raws, counted)
-    assert rows[1].item() == 3
-    assert counted.asked == ["ab", "cde"]  # the first says how much they take
 
 
 def test_a_store_prepares_nothing_before_a_step_asks_for_it(
@@ -94,7 +34,7 @@ def test_a_store_prepares_nothing_before_a_step_asks_for_it(
     raws = samples.training_inputs(materials.blobs, shard.blob)
     expected = partial(prepare, materials.backbone)
     assert torch.equal(store.items[3], expected(raws[3]))
-    assert store.items[3] is store.items[3]
+    assert torch.equal(store.items[3], store.items[3])
     assert asked == [raws[3]]  # and stays so
 
 

@@ -1,0 +1,141 @@
+"""Rows of other tasks: what is read and prepared of them, and how much of it stays in memory."""
+
+from __future__ import annotations
+
+import os
+import random
+import tracemalloc
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import torch
+
+from cluster.learner import prepared
+from cluster.learner.prepared import Prepared, Shelf
+from tacl.errors import StorageUnavailable
+
+RAWS = ["ab", "cde", "", "f"]
+
+
+class Counted:
+    """Prepares texts, and says which."""
+
+    def __init__(self) -> None:
+        self.asked: list[bytes | str] = []
+        self.read = 0
+        self.dtype = torch.int8
+
+    def raws(self) -> list[bytes | str]:
+        self.read += 1
+        return [*RAWS]
+
+    def __call__(self, raw: bytes | str) -> torch.Tensor:
+        self.asked.append(raw)
+        return torch.tensor([len(raw)], dtype=self.dtype)
+
+
+def test_rows_are_read_when_one_is_asked_for_and_prepared_one_by_one() -> None:
+    counted = Counted()
+    rows = Prepared(counted.raws, counted, Shelf(Path()))
+    assert counted.read == 0
+    assert len(rows) == 4
+    assert not counted.asked
+    assert rows[1].item() == 3
+    assert counted.asked == ["cde"]
+    assert [row.item() for row in rows[2:]] == [0, 1]
+    assert [row.item() for row in rows] == [2, 3, 0, 1]
+    assert rows[-1].item() == 1
+    assert counted.read == 1
+    with pytest.raises(IndexError):
+        rows[4]
+
+
+def test_large_originals_are_prepared_together_and_kept_no_longer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(prepared, "LARGE", 5)
+    counted = Counted()
+    rows = Prepared(counted.raws, counted, Shelf(Path()))
+    assert len(rows) == 4
+    assert [row.item() for row in (*rows, *rows)] == [2, 3, 0, 1] * 2
+    assert counted.asked == RAWS
+    assert not any(rows._raws)
+    assert counted.read == 1
+
+
+def test_large_originals_that_would_take_more_are_prepared_one_by_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(prepared, "LARGE", 5)
+    counted = Counted()
+    counted.dtype = torch.int64
+    rows = Prepared(counted.raws, counted, Shelf(Path()))
+    assert rows[1].item() == 3
+    assert counted.asked == ["ab", "cde"]  # the first says how much they take
+
+
+TASKS, ROWS = 4, 20
+MB = 1 << 20
+
+
+def pictures(task: int) -> list[bytes]:
+    """Half a megabyte each."""
+    return [random.Random(f"{task} {row}").randbytes(MB // 2) for row in range(ROWS)]
+
+
+class Decoder:
+    """Makes a megabyte of a picture, and counts."""
+
+    asked = 0
+
+    def __call__(self, raw: bytes | str) -> torch.Tensor:
+        assert isinstance(raw, bytes)
+        self.asked += 1
+        return torch.full((2, MB // 2), raw[0], dtype=torch.uint8)
+
+
+def decoded(items: Sequence[torch.Tensor]) -> list[bytes]:
+    assert {item.shape for item in items} == {(2, MB // 2)}
+    assert all(item.is_contiguous() for item in items)
+    return [item.numpy().tobytes() for item in items]
+
+
+def test_what_stays_in_memory_of_pictures_of_many_tasks_is_bounded(tmp_path: Path) -> None:
+    decoder, shelf = Decoder(), Shelf(tmp_path, room=3 * MB)
+    tasks = [Prepared(lambda t=t: pictures(t), decoder, shelf) for t in range(TASKS)]
+    tracemalloc.start()
+    first_bytes = [[item[0, 0].item() for item in items] for items in (*tasks, *tasks)]
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert held < 4 * MB
+    assert first_bytes == [[raw[0] for raw in pictures(task)] for task in range(TASKS)] * 2
+    assert decoder.asked == TASKS * ROWS
+    assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize("room", [0, 3 * MB, 100 * MB])
+@pytest.mark.parametrize("large", [MB, 100 * MB])
+def test_rows_are_the_same_wherever_they_lie(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int, large: int
+) -> None:
+    monkeypatch.setattr(prepared, "LARGE", large)
+    items = Prepared(lambda: pictures(0), Decoder(), Shelf(tmp_path, room))
+    expected = decoded([*map(Decoder(), pictures(0))])
+    assert decoded(items) == decoded(items[:]) == expected
+
+
+def test_where_no_file_can_be_written_rows_stay_in_memory(tmp_path: Path) -> None:
+    (tmp_path / "no folder").touch()
+    shelf = Shelf(tmp_path / "no folder", room=0)
+    assert [shelf.get(shelf.put(row)) for row in (b"one", b"", b"three")] == [b"one", b"", b"three"]
+
+
+def test_a_row_that_a_disk_gives_as_another_is_none(tmp_path: Path) -> None:
+    shelf = Shelf(tmp_path, room=0)
+    rows = [shelf.put(row) for row in (b"one", b"", b"three")]
+    assert [*map(shelf.get, rows)] == [b"one", b"", b"three"]
+    os.pwrite(shelf._file.fileno(), b"tree", 3)
+    assert shelf.get(rows[0]) == b"one"
+    with pytest.raises(StorageUnavailable):
+        shelf.get(rows[2])
