@@ -66,7 +66,7 @@ class LearnerProcess:
         if attempt != self._attempt:
             self._attempt, self._found = attempt, Future()
             gc.collect()  # what the last one left
-            gc.freeze()  # what stays: to look through all that is imported takes a fifth of a second
+            gc.freeze()  # what stays: to look through what is imported takes a fifth of a second
         if not self._found.done():
             give_way()
             try:
