@@ -94,13 +94,13 @@ def _file_bytes(path: Path, where: str, folders: Sequence[Path]) -> bytes:
         f"{where}: the row names a file and holds no picture; give its bytes, or a folder of "
         "pictures that the file is in"
     )
-    real = path.resolve()
-    if not any(real.is_relative_to(folder) for folder in folders) or not real.is_file():
-        raise refused
     try:
+        real = Path(os.path.realpath(path))
+        if not any(real.is_relative_to(folder) for folder in folders) or not real.is_file():
+            raise refused
         with open(real, "rb", opener=_without_waiting) as file:
             raw = file.read(budget.PICTURE_BYTES + 1)
-    except OSError as error:
+    except (OSError, ValueError) as error:  # which no file can have as its name
         raise refused from error
     if len(raw) > budget.PICTURE_BYTES:
         raise TooLarge(f"{where}: a file of more than {budget.PICTURE_BYTES >> 20} MiB")
