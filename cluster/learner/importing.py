@@ -138,13 +138,14 @@ def import_task(work: TrainWork, home: Home, begins: Begins) -> Trained:
     size = params.norm(tau)
     head_blob = materials.put_tensors(head.to_params())
     own = Shard(task=submission.name, ordinal=0, blob=submission.shard, head=head_blob)
+    found = validated(materials, tau, head, validation)
+    found |= _as_it_was(source, materials, head, validation)
     return Trained(
         **stored_vector(materials, vector, [own]),
         head_blob=head_blob,
         config={"imported": True, "blocks": sorted(kept), "outside": sorted(outside)},
         metrics={
-            **validated(materials, tau, head, validation),
-            **_as_it_was(source, materials, head, validation),
+            **found,
             "outside": params.norm(lost) / max((params.norm(lost) ** 2 + size**2) ** 0.5, 1e-30),
             "seconds": time.monotonic() - started,
         },

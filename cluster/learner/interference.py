@@ -98,10 +98,11 @@ def stored_vector(
     materials: Materials, vector: TaskVector, shards: Sequence[Shard]
 ) -> dict[str, Any]:
     """What the result of a run says of the vector that it made: its blob, its norm, and what it
-    does on the probes of the shards."""
+    does on the probes of the shards. It is stored last: a run that is killed before it tells of it
+    leaves a file that no purge finds."""
     return {
         "vector_digest": vector.digest,
-        "vector_blob": materials.put(vector.save),
         "norm": params.norm(vector.to_params()),
         "pairs": tuple(pair for one in shards for pair in measured_pairs(materials, [vector], one)),
+        "vector_blob": materials.put(vector.save),
     }

@@ -337,14 +337,15 @@ def _result(
     near = tuple(shard.task for shard in run.shards if run.is_near(shard))
     met = [shard for shard in run.shards if shard.statistics is None and shard.task not in near]
     shards = (*met[-MEASURED:], own)  # of the others the newest: the plan asks for more
+    found = validated(materials, vector.to_params(), head, validation)
+    found["rows_cut"] = materials.cut(submission.train)
     return Trained(
         **stored_vector(materials, vector, shards),
         head_blob=head_blob,
         config=run.config.as_dict(),
         metrics={
-            **validated(materials, vector.to_params(), head, validation),
+            **found,
             **seconds,
-            "rows_cut": materials.cut(submission.train),
             "workers": run.ranks.size,
             "seconds": time.monotonic() - started,
         },
