@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import ray
 from ray import ActorID, PlacementGroupID
@@ -24,7 +25,7 @@ from cluster.runtime.access import enter
 from cluster.runtime.connection import COORDINATOR, coordinator, dial
 from cluster.runtime.process import attempt_of
 from cluster.storage.filesystem import Storage
-from cluster.storage.home import Serving
+from cluster.storage.home import Serving, try_lock
 from tacl.errors import BadConfig, ClusterNotRunning, HomeInUse
 
 PROBE_SECONDS = 60.0
@@ -49,12 +50,14 @@ def join(address: str, insecure: bool) -> bool:
 
 
 def require_shared(storage: Storage) -> None:
-    """Every node reads what is written here, and what it writes is read here; else BadConfig."""
+    """Every node reads what is written here, and what it writes is read here, and sees what is
+    locked here; else BadConfig."""
     name, written = f"probe/{uuid.uuid4().hex}", uuid.uuid4().hex
     storage.write(name, written.encode())
     alive = {node["NodeID"]: node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]}
-    answers = {node: _on(node).remote(storage.uri, name, node) for node in alive}
-    ready, _ = ray.wait(list(answers.values()), num_returns=len(answers), timeout=PROBE_SECONDS)
+    with _locked(storage, name) as is_locked:
+        answers = {node: _on(node).remote(storage.uri, name, node, is_locked) for node in alive}
+        ready, _ = ray.wait(list(answers.values()), num_returns=len(answers), timeout=PROBE_SECONDS)
     blind = []
     for node, answer in answers.items():
         found = _answer(answer) if answer in ready else f"no answer in {PROBE_SECONDS:.0f} s"
@@ -77,12 +80,30 @@ def _on(node: str):
     return ray.remote(_echo).options(num_cpus=0, scheduling_strategy=strategy, max_retries=1)
 
 
-def _echo(uri: str, name: str, node: str) -> str:
-    """What a node finds; it writes that back beside it."""
+@contextlib.contextmanager
+def _locked(storage: Storage, name: str) -> Iterator[bool]:
+    """Whether a file is locked by this process now, and by no other: never in a bucket, nor on a
+    disk without locks, where nothing is taken for left."""
+    if not storage.is_local:
+        yield False
+        return
+    with open(f"{storage.root}/{name}", "r+b") as file:
+        try:
+            taken = try_lock(file.fileno(), fcntl.LOCK_EX)
+        except OSError:
+            taken = False
+        yield taken
+
+
+def _echo(uri: str, name: str, node: str, is_locked: bool) -> str:
+    """What a node finds; it writes that back beside it. `is_locked`: by who wrote it."""
     storage = Storage(uri)
     found = storage.read(name)
     if found is None:
         return "does not see what was written here"
+    with _locked(storage, name) as taken:
+        if is_locked and taken:
+            return "does not see what was locked here (flock), as on NFS with `nolock`"
     storage.write(f"{name}.{node}", found)
     return found.decode()
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+from pathlib import Path
+from typing import NoReturn
+
 import pytest
 
 from cluster.runtime import nodes
@@ -11,6 +15,7 @@ from cluster.runtime.nodes import with_place_kept
 from cluster.runtime.process import name_of
 from cluster.scheduler.adoption import Attempt
 from cluster.scheduler.state import Node
+from cluster.storage.filesystem import Storage
 from cluster.storage.home import Serving
 
 SERVING = Serving(host="127.0.0.1", port=1, most=2, cpus=2.0, open_to_all=False, gpus=1.0)
@@ -36,6 +41,30 @@ def test_predictors_that_live_hold_what_they_have_wherever_they_are() -> None:
 
 def test_where_nothing_is_served_nothing_is_kept() -> None:
     assert with_place_kept({}, "here", None) == {}
+
+
+def test_a_node_that_does_not_see_locks_of_another_shares_no_directory(tmp_path: Path) -> None:
+    storage = Storage(tmp_path)
+    storage.write("probe", b"written")
+    asked = storage.uri, "probe", "node"
+    with nodes._locked(storage, "probe") as is_locked:
+        assert is_locked
+        assert nodes._echo(*asked, is_locked) == "written"
+    assert "does not see what was locked here" in nodes._echo(*asked, is_locked)
+    assert nodes._echo(*asked, False) == "written"
+
+
+def test_where_a_disk_has_no_locks_none_is_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_locks(*_: object) -> NoReturn:
+        raise OSError(errno.ENOLCK, "no locks available")
+
+    monkeypatch.setattr(nodes, "try_lock", no_locks)
+    storage = Storage(tmp_path)
+    storage.write("probe", b"written")
+    with nodes._locked(storage, "probe") as is_locked:
+        assert nodes._echo(storage.uri, "probe", "node", is_locked) == "written"
 
 
 @pytest.mark.parametrize("headless", [True, False])
