@@ -32,7 +32,7 @@ class JointHead:
 
     @classmethod
     def of(cls, heads: Sequence[Head], signs: Sequence[float] | None = None) -> Self:
-        """Raises BadRecipe when the heads have different scales."""
+        """Heads in order; of different scales each keeps its own logits."""
         signs_T = torch.tensor(signs or [1.0] * len(heads))
         tasks = [task for task, head in enumerate(heads) for _ in head.classes]
         return cls(union(heads), torch.tensor(tasks), signs_T)
