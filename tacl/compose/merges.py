@@ -34,7 +34,8 @@ def ties(vectors: Sequence[TaskVector], coefficients: Sequence[float]) -> Params
     Of each vector the share KEPT of its entries, the largest over ALL its blocks, stays. The sign
     of an entry is that of the sum of what stayed; the mean is over those that have it.
     """
-    thresholds = [abs(c) * _threshold(vector) for c, vector in ordered(vectors, coefficients)]
+    # Rounded as the terms are, or all entries of a size might be below it.
+    thresholds = [(c * _threshold(vector)).abs() for c, vector in ordered(vectors, coefficients)]
     merged: Params = {}
     for name, terms in block_terms(vectors, coefficients):
         trimmed_T = torch.stack(
@@ -48,11 +49,11 @@ def ties(vectors: Sequence[TaskVector], coefficients: Sequence[float]) -> Params
     return merged
 
 
-def _threshold(vector: TaskVector) -> float:
-    """The size of the smallest entry that stays."""
+def _threshold(vector: TaskVector) -> Tensor:
+    """The size of the smallest entry that stays, a scalar."""
     sizes_P = torch.cat([block.dense().flatten().abs() for block in vector.blocks.values()])
     stay = max(1, round(KEPT * len(sizes_P)))
-    return sizes_P.kthvalue(len(sizes_P) - stay + 1).values.item()
+    return sizes_P.kthvalue(len(sizes_P) - stay + 1).values
 
 
 def magmax(vectors: Sequence[TaskVector], coefficients: Sequence[float]) -> Params:

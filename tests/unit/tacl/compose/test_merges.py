@@ -42,6 +42,14 @@ def flat(tau: Params) -> list[float]:
     return [value for name in SHAPES for value in tau[name].flatten().tolist()]
 
 
+@pytest.mark.parametrize("coefficient", [1.0, 0.7, 0.3, -0.7])
+def test_ties_keeps_entries_of_one_size_whatever_the_coefficient(coefficient: float) -> None:
+    signs = torch.randn(50, generator=torch.Generator().manual_seed(0)).sign()
+    alike = TaskVector.of_params("task", "base", "ordinary", {"w": 0.1234567 * signs})
+    found = ties([alike], [coefficient])["w"]
+    assert torch.equal(found, coefficient * (0.1234567 * signs))
+
+
 def test_ties_by_hand() -> None:
     rows = [entries(v, c) for v, c in zip(VECTORS, SIGNS, strict=True)]
     stay = round(0.2 * len(rows[0]))
