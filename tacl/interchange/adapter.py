@@ -28,6 +28,7 @@ from tacl.vectors import Block, Dense, LowRank, TaskVector
 CONFIG = "adapter_config.json"
 WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
 WRAPPER = "base_model.model."
+REPEATED = re.compile(r"\)[*+{]")  # a group of a regular expression
 PARTS = ("lora_A.weight", "lora_B.weight", "lora_B.bias", "lora_magnitude_vector")
 
 UNCHANGED_BASE = (True, False, "gaussian", "eva", "orthogonal", "mica")  # ways to start A and B
@@ -237,6 +238,11 @@ def _scale(layer: AdapterLayer, config: Mapping[str, Any]) -> float:
 def _pattern(table: Mapping[str, Any] | None, layer: str, default: Any) -> Any:
     """Of the first pattern that the end of the layer's name matches."""
     try:
+        if endless := [k for k in table or () if REPEATED.search(k)]:
+            raise BadCheckpoint(
+                f"the adapter's pattern {endless[0]!r} repeats a group, and to match that may "
+                "take for ever; name its layers by one without"
+            )
         fits = (k for k in table or () if re.match(rf"(.*\.)?({k})$", layer))
         return (table or {}).get(next(fits, ""), default)
     except (re.error, AttributeError, TypeError) as error:  # or it is no table at all

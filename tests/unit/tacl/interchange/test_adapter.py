@@ -203,6 +203,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "another rank": ({"r": 8}, "rank 4, and its configuration says 8"),
     "no alpha": ({"lora_alpha": None}, "no lora_alpha"),
     "odd pattern": ({"rank_pattern": {"(": 3}}, "pattern"),
+    "a pattern without end": ({"alpha_pattern": {"([a-z.0-9]+)+x": 3}}, "for ever"),
     "patterns that are no table": ({"alpha_pattern": ["query"]}, "pattern"),
     "lengths it has not": ({"use_dora": True}, "lora_magnitude_vector"),
 }
