@@ -6,7 +6,6 @@ import weakref
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import NoReturn
 
 import pytest
 from ray.exceptions import ActorDiedError
@@ -120,31 +119,6 @@ def test_the_same_inputs_give_the_same_vector(scene: Scene) -> None:
     again = train(scene.home, scene.tasks[0], tiny.Teller(tiny.generic(scene.home)))
     assert again.vector_digest == scene.trained[0].vector_digest
     assert again.vector_blob == scene.trained[0].vector_blob
-
-
-def test_a_run_that_is_lost_before_it_told_leaves_nothing_beside_what_the_next_attempt_stores(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    task, teller = new_task(scene.home, 21, steps=3), tiny.Teller(tiny.generic(scene.home))
-
-    def stored() -> set[str]:
-        return {one.digest for one in scene.home.blobs().stored()}
-
-    def lost(*_: object) -> NoReturn:
-        raise ConnectionError("the machine went away")
-
-    before = stored()
-    for measuring in ("cluster.learner.interference.tau_jp", "cluster.learner.training.accuracy"):
-        with monkeypatch.context() as patch:
-            patch.setattr(measuring, lost)
-            with pytest.raises(ConnectionError):
-                train(scene.home, task, teller)
-    head = stored() - before
-    assert len(head) == 1  # its vector is measured with it
-    first = train(scene.home, task, teller)
-    assert stored() == before | head | {first.vector_blob}
-    assert train(scene.home, task, teller, attempt=2).vector_blob == first.vector_blob
-    assert stored() == before | head | {first.vector_blob}
 
 
 def test_another_seed_gives_another_vector(scene: Scene) -> None:
