@@ -109,7 +109,9 @@ class CompositionRequests(RunRequests):
         checked_name(user, "user")
 
         def decide() -> Decision[CancelledCompositions]:
-            left = self._registry.runs((*OWED, *STOPPED), kinds=("compose",), user=user)
+            runs = self._registry.runs  # of those that stopped, one is awaited at most
+            left = runs(OWED, kinds=("compose",), user=user)
+            left += runs(STOPPED, run_ids=self._registry.awaited(user))
             own = [run for run in left if _is_of(run, user, self._visibility(context))]
             chosen = tuple(run.run_id for run in own if run.state in OWED)
             answer = CancelledCompositions(user=user, cancelled=chosen)

@@ -55,6 +55,7 @@ _RECIPES = sa.select(sa.literal("").label("user"), *_MADE).join(
 )
 
 _MODELS_OF = _MODELS.where(among(USER.c.name))
+_AWAITED_BY = sa.select(AWAITED.c.run_id).where(*given(AWAITED.c.user))
 _AWAITED = sa.select(AWAITED.c.run_id).where(among(AWAITED.c.run_id))
 _SOMEBODYS = sa.select(RUN.c.run_id).join(USER, USER.c.composition == RUN.c.model)
 _WANTED = _AWAITED.union(_SOMEBODYS.where(among(RUN.c.run_id)))
@@ -124,6 +125,10 @@ class ModelTable(Database):
                 _take(db, model)
             else:
                 owe_later(db, parts_of_model(db, model.digest))
+
+    def awaited(self, user: str) -> list[str]:
+        """The run whose model becomes this user's, if there is one."""
+        return list(self._values(_AWAITED_BY, user=user))
 
     def wanted(self, run_ids: Collection[str]) -> set[str]:
         """Of these runs those whose model becomes their user's, when it is made, and evaluations of

@@ -107,7 +107,7 @@ class RunTable(Database):
             if user is not None:
                 db.execute(_CHANGE, of(run_id=work.run_id) | {"user": user})
             if request is not None and not is_new:
-                retry(db, work.run_id)
+                retry(db, work.run_id, user or orders.asked_by(work))
 
     def listed(self, work: orders.FitWork) -> None:
         """The tasks of a fit lie in a blob now."""
@@ -382,10 +382,12 @@ def stop(db: sa.Connection, run_ids: Collection[str], state: Stopped, cause: str
         log_all(db, state.value, cause, [(row.run_id, row.task) for row in rows])
 
 
-def retry(db: sa.Connection, run_id: str) -> None:
-    """Queue it again, with a fresh budget, if it failed or was cancelled."""
+def retry(db: sa.Connection, run_id: str, user: str | None = None) -> None:
+    """Queue it again, with a fresh budget, if it failed or was cancelled. `user`: whose it is now,
+    where another may have asked for it before."""
     if db.scalar(_STATE, of(run_id=run_id)) in STOPPED:
-        row = _update(db, run_id, state=RunState.QUEUED, deaths=0, cause=None, ended=None)
+        whose = {"user": user} if user else {}
+        row = _update(db, run_id, state=RunState.QUEUED, deaths=0, cause=None, ended=None, **whose)
         log(db, "retried", f"{row.kind} is queued again", row.task, run_id)
 
 

@@ -192,3 +192,38 @@ def test_a_purge_ends_what_stopped_of_a_model_that_somebody_has_or_awaits(scene:
     assert registry.run(foreseen).state == RunState.FAILED
     assert scene.status().work == ()
     assert all("kind IN" in said or "run.number IN" in said for said in asked)
+
+
+def test_what_another_asks_for_again_is_theirs(scene: Scene) -> None:
+    """Two users have the same model, whose evaluation is one run."""
+    run_id = evaluate(scene)
+    scene.fail("evaluate", cause="no")
+    assert evaluate(scene, "bob") == run_id
+    for _ in range(2):
+        assert scene.coordinator._registry.owed_of(["ann", "bob"]) == {"bob": 1}
+        assert scene.coordinator._state.runs[run_id].user == "bob"
+        scene.restart(outlived=True)
+
+
+def test_of_compositions_that_stopped_a_cancel_reads_the_one_that_is_awaited(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its user may have given up thousands."""
+    coordinator = scene.coordinator
+    made = make(scene)
+    scene.fail("compose", cause="no")
+    given = asks("another"), "ann", ["+a", "-b"], CompositionMethod(method="tsv")
+    awaited = coordinator.start_composition(*given).run_id
+    scene.fail("compose", cause="no")
+    read, usual = set[str](), Registry.runs
+
+    def noting(registry: Registry, *which: Any, **more: Any) -> list[RunRecord]:
+        found = usual(registry, *which, **more)
+        read.update(run.run_id for run in found)
+        return found
+
+    monkeypatch.setattr(Registry, "runs", noting)
+    assert coordinator.cancel_compositions(RequestContext(), "ann").cancelled == ()
+    assert read == {awaited}
+    assert made != awaited
+    assert coordinator._registry.awaited("ann") == []
