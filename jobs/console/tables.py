@@ -37,9 +37,14 @@ COLOURS = {
 
 
 class Overview(states.ClusterStatus):
-    """Status of the cluster, and a page of users' models."""
+    """Status of the cluster, and a page of users' models; `others`: whether more follow."""
 
     users: tuple[reports.UserModel, ...] = ()
+    others: bool = False
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.users) == PAGE
 
 
 def console() -> Console:
@@ -89,7 +94,7 @@ def status(found: states.ClusterStatus) -> RenderableType:
     why = "samples of the same kind, not held against each other"
     lines += [Text(f"\n{one} and {other}: {why}") for one, other in sorted(same)]
     lines += [Text(f"\nuser {one.user}: {note}") for one in users for note in _notes(one)]
-    if len(users) == PAGE:
+    if isinstance(found, Overview) and found.others:
         last = users[-1].user
         lines.append(Text(f"\nusers up to {last}; models of the next: tacl status --after {last}"))
     if found.trouble:

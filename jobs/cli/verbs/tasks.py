@@ -189,7 +189,9 @@ def status(
     """
     if names and after:
         raise BadConfig("--after is about users' models, which are shown where no task is named")
-    return _Looking(asked, names, after)(), console.tables.status
+    found = _Looking(asked, names, after)()
+    others = found.is_full and bool(asked.users(after=found.users[-1].user))
+    return found.model_copy(update={"others": others}), console.tables.status
 
 
 @cli.verb("tasks")

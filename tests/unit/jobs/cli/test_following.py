@@ -87,7 +87,7 @@ def test_status_tells_of_a_page_of_users_and_who_comes_next(
         monkeypatch.setattr(module, "PAGE", 2)
     ok(tacl("submit", "faces", "--data", "data.csv"))
     ok(tacl("wait"))
-    users = ["ann", "bob", "cid", "dan", "eve"]
+    users = ["ann", "bob", "cid", "dan", "eve", "fay"]
     for user in users:
         ok(tacl("compose", user, "+faces"))
     after, asked, real = "", list[str](), Client.users
@@ -97,13 +97,14 @@ def test_status_tells_of_a_page_of_users_and_who_comes_next(
         return real(client, whose, after)
 
     monkeypatch.setattr(Client, "users", noting)
-    for page in (["ann", "bob"], ["cid", "dan"], ["eve"]):
+    for page in (["ann", "bob"], ["cid", "dan"], ["eve", "fay"]):
         found = json.loads(tacl("status", "--after", after, "--json").stdout)
         assert [one["user"] for one in found["users"]] == page
         said = f"tacl status --after {page[-1]}"
-        assert (said in ok(tacl("status", "--after", after))) == (len(page) == 2)
+        assert (said in ok(tacl("status", "--after", after))) == (page[-1] != "fay")
         after = page[-1]
-    assert asked == [one for one in ("", "bob", "dan") for _ in range(2)]
+    after_each = ("", "bob"), ("bob", "dan"), ("dan", "fay")
+    assert asked == [one for both in after_each for _ in range(2) for one in both]
     assert tacl("status", "faces", "--after", "bob").exit_code == exit_code(BadConfig(""))
 
 
