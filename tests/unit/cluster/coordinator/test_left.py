@@ -151,6 +151,22 @@ def test_files_of_a_cancelled_task_leave_and_count_no_more(scene: Scene, wait: W
     assert not scene.home.blobs().there({new.train.digest, new.test.digest})
 
 
+def test_files_of_a_cancelled_task_that_another_has_too_stay(scene: Scene, wait: Wait) -> None:
+    """Whoever stores the same bytes shares the file."""
+    registry, blobs = scene.coordinator._registry, scene.home.blobs()
+    parts = registry.task("digits").submission.parts
+    twin = submission(scene.home, "twin", **parts)
+    needed = {blob.digest for blob in parts.values()}
+    scene.coordinator.submit(ADMIN, twin)
+    scene.coordinator.cancel(asks("stop"), "twin", False)
+    assert needed & registry.left(time.time() + 2 * LATER).keys()
+    wait(LATER + 1)
+    assert blobs.there(needed) == needed
+    scene.coordinator.remove(asks("purge"), "digits", True)
+    wait(LATER + 1)
+    assert not blobs.there(needed)
+
+
 def test_what_somebody_stored_again_is_kept_until_they_told_of_it(scene: Scene, wait: Wait) -> None:
     """They may be about to submit it."""
     new = submission(scene.home, "signs", owner="ann")
