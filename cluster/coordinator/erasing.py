@@ -108,10 +108,10 @@ class Erasing:
 
         To read all that is referred to takes a while, in which somebody may come to need one: what
         was accepted before none of them was there, the second reading finds."""
-        gone = asked.difference(self._registry.referenced())
+        gone = asked.difference(self._registry.referenced(asked))
         with ExitStack() as meanwhile:
             with self._lock:
                 meanwhile.enter_context(self._blobs.without(gone))
-            gone = gone.difference(self._registry.referenced())
+            gone = gone.difference(self._registry.referenced(gone))
             meanwhile.enter_context(self._blobs.without(gone))
             yield gone

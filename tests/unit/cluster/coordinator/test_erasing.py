@@ -15,7 +15,7 @@ import pytest
 from cluster.coordinator import erasing, retries
 from cluster.coordinator.garbage import GRACE
 from cluster.domain.base import BlobRef
-from cluster.domain.tasks import Submission
+from cluster.domain.tasks import Submission, VectorRef
 from cluster.registry import Registry
 from cluster.registry.erasure import References
 from cluster.storage.blobs import Blobs
@@ -133,12 +133,12 @@ def test_requests_are_answered_while_all_that_is_referred_to_is_read(
     scene.coordinator.remove(asks("purge"), "digits", True)
     answered, real = list[bool](), Registry.referenced
 
-    def slow(registry: Registry) -> References:
+    def slow(registry: Registry, *files: frozenset[str]) -> References:
         other = threading.Thread(target=scene.coordinator.version)
         other.start()
         other.join(10)
         answered.append(not other.is_alive())
-        return real(registry)
+        return real(registry, *files)
 
     monkeypatch.setattr(Registry, "referenced", slow)
     READING[what](scene)
@@ -154,9 +154,9 @@ def test_what_others_need_is_there_while_a_purge_is_decided(
     scene.coordinator.remove(asks("purge"), "digits", True)
     there, real = list[bool](), Registry.referenced
 
-    def asked(registry: Registry) -> References:
+    def asked(registry: Registry, files: frozenset[str]) -> References:
         there.append(scene.coordinator._blobs.exists(shared))
-        return real(registry)
+        return real(registry, files)
 
     monkeypatch.setattr(Registry, "referenced", asked)
     scene.coordinator.tick()
@@ -173,8 +173,8 @@ def test_a_purge_while_another_is_decided_spares_nothing(
     scene.coordinator.remove(asks("purge"), "digits", True)
     real = Registry.referenced
 
-    def late(registry: Registry) -> References:
-        found = real(registry)
+    def late(registry: Registry, files: frozenset[str]) -> References:
+        found = real(registry, files)
         scene.coordinator.remove(asks("purge both"), "twin", True)
         return found
 
@@ -258,6 +258,30 @@ def test_a_second_purge_of_the_same_bytes_meanwhile_is_owed_too(
     scene.coordinator.tick()
     assert not any(map(blobs.exists, both))
     assert registry.erasures() == []
+
+
+def test_of_some_files_it_is_found_which_are_needed_without_reading_the_rest(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A large home has hundreds of thousands."""
+    scene.trained("digits", "signs", heads="fitted")
+    scene.coordinator.compose(asks("alice"), "alice", ["+digits", "+signs"])
+    registry = scene.coordinator._registry
+    every = registry.referenced()
+    for digest, use in every.items():
+        assert registry.referenced({digest})[digest] == use
+    assert "no file" not in registry.referenced({"no file"})
+    read, real = list[str](), VectorRef.model_validate_json
+
+    def noting(text: str) -> VectorRef:
+        read.append(text)
+        return real(text)
+
+    monkeypatch.setattr(VectorRef, "model_validate_json", noting)
+    (blob,) = (one.blob for one in registry.references("signs"))
+    read.clear()
+    registry.referenced({blob})
+    assert [blob in text for text in read] == [True]
 
 
 def test_a_store_that_does_not_delete_holds_up_nothing(

@@ -106,8 +106,8 @@ def test_a_fit_that_ends_while_it_is_decided_stays(
         purge(scene, "b")
         process = fit_of(scene, "c")
 
-    def late(registry: Registry) -> Any:
-        found = real(registry)
+    def late(registry: Registry, asked: frozenset[str]) -> Any:
+        found = real(registry, asked)
         if not process.outcome:
             scene.finish_process(process)
         return found
@@ -125,8 +125,8 @@ def test_a_task_that_is_purged_while_it_is_decided_takes_its_own(
     every, real = seen(scene), Registry.referenced
     purge(scene, "b")
 
-    def late(registry: Registry) -> Any:
-        found = real(registry)
+    def late(registry: Registry, asked: frozenset[str]) -> Any:
+        found = real(registry, asked)
         purge(scene, "a")
         return found
 
