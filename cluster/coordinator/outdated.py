@@ -6,10 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from cluster.domain.compositions import Composition
 from cluster.domain.status import OWED
 from cluster.domain.work import EvaluateWork
-from cluster.reading.fits import HeadFit, added, asked, told
+from cluster.reading.fits import Added, HeadFit, added, added_by, asked, told
 from cluster.registry import Registry
 from cluster.scheduler import upkeep
 from cluster.scheduler.state import State
@@ -31,8 +30,7 @@ class Outdated:
             self._needed = told(self._fits, self._champions)
         since, self._event = self._event, registry.happened(-1)[0]
         if any(fit.run_id not in self._needed for fit in self._fits):
-            models = map(added, _models(registry, since))
-            self._needed |= asked(self._fits, models, self._owners)
+            self._needed |= asked(self._fits, _models(registry, since), self._owners)
 
     def run_ids(self, state: State, kept: Iterable[HeadFit]) -> list[str]:
         """Fits that may be deleted: no model, no evaluation that is owed and no champion uses them,
@@ -44,18 +42,18 @@ class Outdated:
         return [run_id for run_id in run_ids if run_id not in needed]
 
 
-def _models(registry: Registry, since: int) -> Iterator[Composition]:
-    """Of everybody, or what became somebody's after an event of this number."""
+def _models(registry: Registry, since: int) -> Iterator[Added]:
+    """What is added by everybody's, or by what became somebody's after an event of this number."""
     runs = None
     if since >= 0:
         runs = {one.run_id for one in registry.happened(since)[1] if one.run_id}
     for run in registry.runs(states=OWED, kinds=("evaluate",), run_ids=runs):
         if isinstance(run.work, EvaluateWork):
-            yield run.work.composition
+            yield added(run.work.composition)
     if since >= 0:
-        yield from registry.recipes_since(since)
+        yield from map(added_by, registry.recipes_since(since))
         return
     digest = ""
     while page := registry.recipes_after(digest):
-        yield from page
+        yield from map(added_by, page)
         digest = page[-1].digest

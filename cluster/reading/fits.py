@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from cluster.domain.compositions import Composition, Fitted, FittedHead
 from cluster.domain.methods import is_plain
+from cluster.registry import Recipe
 
 Added = Sequence[tuple[str, str]]  # what a sum adds: tasks, and digests of their vectors
 
@@ -37,6 +39,14 @@ def added(model: Composition) -> Added:
     """Nothing for a model that is no sum of whole vectors."""
     terms = model.terms if is_plain(model) else ()
     return [(term.vector.task, term.vector.digest) for term in terms if term.coefficient > 0]
+
+
+def added_by(recipe: Recipe) -> Added:
+    """The same of a model as the registry has it."""
+    terms = json.loads(recipe.terms) if recipe.merged is None else ()
+    vectors = [one["vector"] for one in terms if one["coefficient"] > 0]
+    is_whole = all(one.get("by_block") is None for one in terms)
+    return [(one["task"], one["digest"]) for one in vectors] if is_whole else []
 
 
 def answering(fits: Iterable[HeadFit], added: Added, owners: Mapping[str, str]) -> HeadFit | None:

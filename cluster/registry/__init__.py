@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from cluster.registry.aliases import AliasTable
 from cluster.registry.balance import Balance
-from cluster.registry.compositions import ModelTable
+from cluster.registry.compositions import ModelTable, Recipe
 from cluster.registry.database import Request
 from cluster.registry.effects import Found
 from cluster.registry.erasure import Erasure
@@ -29,6 +29,7 @@ __all__ = [
     "Found",
     "Met",
     "Ran",
+    "Recipe",
     "Registry",
     "Request",
     "RunRecord",

@@ -8,6 +8,7 @@ meanwhile.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
 import sqlalchemy as sa
 from pydantic import TypeAdapter
@@ -40,7 +41,7 @@ from cluster.registry.runs import (
     retry,
     run_of,
 )
-from cluster.registry.schema import AWAITED, COMPOSITION, EVENT, HOLDS, MADE, RUN, USER
+from cluster.registry.schema import AWAITED, COMPOSITION, EVENT, HOLDS, MADE, RUN, STRING, USER
 
 _TERMS: TypeAdapter[tuple[RecipeTerm, ...]] = TypeAdapter(tuple[RecipeTerm, ...])
 _MADE = (COMPOSITION, MADE.c.merged, MADE.c.target, MADE.c.fitted)
@@ -50,8 +51,15 @@ _MODELS = (
     .join(MADE, MADE.c.digest == COMPOSITION.c.digest, isouter=True)
     .order_by(USER.c.name)
 )
-_RECIPES = sa.select(sa.literal("").label("user"), *_MADE).join(
+_RECIPES = sa.select(COMPOSITION.c.digest, COMPOSITION.c.terms, MADE.c.merged).join(
     MADE, MADE.c.digest == COMPOSITION.c.digest, isouter=True
+)
+# Of each recipe it is asked: a list of all users would be made for every page.
+_RECIPES_AFTER = (
+    _RECIPES.where(sa.exists().where(USER.c.composition == COMPOSITION.c.digest))
+    .where(COMPOSITION.c.digest > sa.bindparam("of_digest", type_=STRING))
+    .order_by(COMPOSITION.c.digest)
+    .limit(PAGE)
 )
 
 _MODELS_OF = _MODELS.where(among(USER.c.name))
@@ -82,6 +90,14 @@ _DONE = (  # by numbers: else SQLite would look at everybody's
     .where(RUN.c.kind == "compose", RUN.c.state == RunState.DONE, RUN.c.number.in_(_THEIRS))
     .order_by(RUN.c.number)
 )
+
+
+class Recipe(NamedTuple):
+    """Of a model, as it is kept; `merged`: into one vector. Of a million nothing else is read."""
+
+    digest: str
+    terms: str
+    merged: str | None
 
 
 class ModelTable(Database):
@@ -155,19 +171,14 @@ class ModelTable(Database):
         rows = self._rows(_MODELS.where(USER.c.name > user).limit(PAGE))
         return [_composition(row) for row in rows]
 
-    def recipes_after(self, digest: str) -> list[Composition]:
+    def recipes_after(self, digest: str) -> list[Recipe]:
         """The next PAGE, by digest, of the recipes that are somebody's model now."""
-        # Of each recipe it is asked: a list of all users would be made for every page.
-        somebodys = sa.exists().where(USER.c.composition == COMPOSITION.c.digest)
-        query = _RECIPES.where(COMPOSITION.c.digest > digest, somebodys)
-        rows = self._rows(query.order_by(COMPOSITION.c.digest).limit(PAGE))
-        return [_composition(row) for row in rows]
+        return [Recipe(*row) for row in self._rows(_RECIPES_AFTER, digest=digest)]
 
-    def recipes_since(self, event: int) -> list[Composition]:
+    def recipes_since(self, event: int) -> list[Recipe]:
         """Recipes that became somebody's model after the event of this number, each once."""
         taken = sa.select(EVENT.c.composition).where(EVENT.c.number > event)
-        query = _RECIPES.where(COMPOSITION.c.digest.in_(taken))
-        return [_composition(row) for row in self._rows(query)]
+        return [Recipe(*row) for row in self._rows(_RECIPES.where(COMPOSITION.c.digest.in_(taken)))]
 
     def asked(self, models: Sequence[Composition]) -> dict[str, ComposeWork]:
         """What users asked for that made these models of theirs, the latest of several. None for a

@@ -9,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.coordinator.outdated import Outdated
-from cluster.domain.compositions import Composition, Fitted, FittedHead
-from cluster.reading.fits import HeadFit, answering, asked, told
+from cluster.domain.compositions import Composition, Fitted, FittedHead, Merged, RecipeTerm
+from cluster.domain.tasks import VectorRef
+from cluster.reading.fits import HeadFit, added, added_by, answering, asked, told
+from cluster.registry import Recipe
 from cluster.registry.compositions import ModelTable
 from cluster.scheduler.state import Node
 from tests.support.fakes import ADMIN, Scene, asks
@@ -45,6 +47,28 @@ def test_every_model_answers_with_the_same_fit(
     left = [one for one in fits if one.run_id in needed]
     for model in models:
         assert answering(left, model, OWNERS) == answering(fits, model, OWNERS)
+
+
+COEFFICIENTS = st.tuples(st.sampled_from([1.0, -0.5, 0.0]), st.sampled_from([None, {"a": 1.0}]))
+
+
+@given(st.lists(COEFFICIENTS, max_size=3), st.sampled_from([None, Merged(digest="m", blob="b")]))
+def test_what_a_recipe_adds_is_read_of_its_text_too(
+    coefficients: list[tuple[float, dict[str, float] | None]], merged: Merged | None
+) -> None:
+    blobs = {"blob": "blob", "head_blob": "head", "run_id": "run"}
+    terms = tuple(
+        RecipeTerm(
+            coefficient=coefficient,
+            by_block=by_block,
+            vector=VectorRef(task=f"task{n}", version=1, digest=f"vector {n}", **blobs),
+        )
+        for n, (coefficient, by_block) in enumerate(coefficients)
+    )
+    model = Composition(digest="d", user="ann", terms=terms, merged=merged)
+    text = f"[{','.join(term.model_dump_json() for term in terms)}]"
+    recipe = Recipe("d", text, merged and merged.model_dump_json())
+    assert added_by(recipe) == added(model)
 
 
 @given(st.lists(CHAMPIONS, max_size=8), CHAMPIONS)
@@ -115,7 +139,7 @@ def test_the_models_of_everybody_are_read_without_the_lock(
     read, lock = list[bool](), scene.coordinator._lock._lock
     real = ModelTable.recipes_after
 
-    def recipes_after(registry: ModelTable, digest: str) -> list[Composition]:
+    def recipes_after(registry: ModelTable, digest: str) -> list[Recipe]:
         read.append(lock._is_owned())  # type: ignore[attr-defined]
         return real(registry, digest)
 
