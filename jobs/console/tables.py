@@ -95,7 +95,7 @@ def status(found: states.ClusterStatus) -> RenderableType:
     lines += [Text(f"\n{one} and {other}: {why}") for one, other in sorted(same)]
     lines += [Text(f"\nuser {one.user}: {note}") for one in users for note in _notes(one)]
     if isinstance(found, Overview) and found.others:
-        last = users[-1].user
+        last = found.users[-1].user
         lines.append(Text(f"\nusers up to {last}; models of the next: tacl status --after {last}"))
     if found.trouble:
         lines.append(Text(f"\n{found.trouble}", style="red"))

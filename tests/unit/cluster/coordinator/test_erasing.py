@@ -16,7 +16,7 @@ from cluster.coordinator import erasing, retries
 from cluster.coordinator.garbage import GRACE
 from cluster.domain.base import BlobRef
 from cluster.domain.tasks import Submission, VectorRef
-from cluster.registry import Registry
+from cluster.registry import Registry, erasure
 from cluster.registry.erasure import References
 from cluster.storage.blobs import Blobs
 from cluster.storage.drafts import scratch, whole
@@ -260,10 +260,12 @@ def test_a_second_purge_of_the_same_bytes_meanwhile_is_owed_too(
     assert registry.erasures() == []
 
 
+@pytest.mark.parametrize("few", [0, 1])
 def test_of_some_files_it_is_found_which_are_needed_without_reading_the_rest(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
+    few: int, scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A large home has hundreds of thousands."""
+    monkeypatch.setattr(erasure, "FEW", few)
     scene.trained("digits", "signs", heads="fitted")
     scene.coordinator.compose(asks("alice"), "alice", ["+digits", "+signs"])
     registry = scene.coordinator._registry

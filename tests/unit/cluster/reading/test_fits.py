@@ -56,13 +56,13 @@ COEFFICIENTS = st.tuples(st.sampled_from([1.0, -0.5, 0.0]), st.sampled_from([Non
 def test_what_a_recipe_adds_is_read_of_its_text_too(
     coefficients: list[tuple[float, dict[str, float] | None]], merged: Merged | None
 ) -> None:
-    blobs = {"blob": "blob", "head_blob": "head", "run_id": "run"}
+    def vector(n: int) -> VectorRef:
+        files = {"blob": "blob", "head_blob": "head"}
+        known = {"task": f"task{n}", "version": 1, "digest": f"vector {n}", "run_id": "run"}
+        return VectorRef.model_validate(known | files)
+
     terms = tuple(
-        RecipeTerm(
-            coefficient=coefficient,
-            by_block=by_block,
-            vector=VectorRef(task=f"task{n}", version=1, digest=f"vector {n}", **blobs),
-        )
+        RecipeTerm(coefficient=coefficient, by_block=by_block, vector=vector(n))
         for n, (coefficient, by_block) in enumerate(coefficients)
     )
     model = Composition(digest="d", user="ann", terms=terms, merged=merged)
