@@ -21,7 +21,7 @@ from cluster.domain.receipts import (
 from cluster.domain.status import OF_MODELS, OWED, STOPPED, RunKind, TaskDetail, TaskState
 from cluster.domain.tasks import Shard, Submission
 from cluster.domain.work import tasks_of
-from cluster.registry import CANCELLED
+from cluster.registry import CANCELLED, RunRecord
 from cluster.scheduler import upkeep
 from cluster.scheduler.budget import allowance
 from cluster.scheduler.state import Removed, SamplesArrived
@@ -107,9 +107,7 @@ class TaskRequests(Quotas):
         def decide() -> Decision[RetriedTask]:
             self._seen_task(context, task)
             stopped = partial(self._registry.runs, STOPPED)
-            about = [
-                run for run in stopped(kinds=NAMING, naming=task) if task in tasks_of(run.work)
-            ]
+            about = (run for run in stopped(kinds=NAMING, naming=task) if _is_about(run, task))
             fits = (run for run in stopped(kinds=("fit",)) if self._is_fit_of(run.run_id, task))
             chosen = tuple(
                 run.run_id
@@ -234,3 +232,8 @@ class TaskRequests(Quotas):
         purgeable = purge and self._registry.removed(task) == "removed"
         if not (purgeable and self._visibility(context).sees(task)):
             self._seen_task(context, task)
+
+
+def _is_about(run: RunRecord, task: str) -> bool:
+    """Of a refresh, which names others too, the work is not read: there may be dozens."""
+    return run.task == task or (run.kind == "measure" and task in tasks_of(run.work))

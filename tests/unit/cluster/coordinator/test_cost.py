@@ -18,7 +18,7 @@ from cluster.domain.compositions import CompositionMethod, Fitted
 from cluster.domain.reports import VectorStatus
 from cluster.domain.status import RunState
 from cluster.domain.tasks import ANY, Submission
-from cluster.domain.work import FitWork
+from cluster.domain.work import FitWork, RefreshWork
 from cluster.reading import reads, reports
 from cluster.reading.reader import Reader
 from cluster.registry import Registry, Request, RunRecord
@@ -130,6 +130,21 @@ def test_a_submit_finds_who_has_its_rows_without_reading_all_tasks(scene: Scene)
 
 def submit(scene: Scene, asked: Submission) -> Callable[[], object]:
     return lambda: scene.coordinator.submit(ADMIN, asked)
+
+
+def test_a_retry_reads_no_work_of_refreshes_that_name_its_task(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    coordinator = scene.coordinator
+    run_id = coordinator.refresh(asks("refresh"), "news").run_id
+    work = coordinator._registry.run(run_id).work
+    assert isinstance(work, RefreshWork)
+    assert "spam" in {shard.task for shard in work.others}
+    coordinator.cancel(asks("cancel"), "news")
+    with monkeypatch.context() as patched:
+        patched.setattr(RunRecord, "work", property(lambda run: pytest.fail(run.kind)))
+        assert coordinator.retry(asks("spam again"), "spam").retried == ()
+    assert coordinator.retry(asks("news again"), "news").retried == (run_id,)
 
 
 def test_a_page_of_all_recipes_reads_no_list_of_all_users(scene: Scene) -> None:
