@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -24,7 +23,7 @@ from tacl.evaluation.tangents import Cached, cached_tangents
 from tacl.heads.head import Head
 from tacl.models.linearized import linearize
 from tacl.training import loop
-from tacl.training.config import default_config
+from tacl.training.config import Sampled, default_config
 from tacl.training.loop import PlainEngine, StepRecord, Store
 from tacl.vectors.vector import TaskVector
 
@@ -47,7 +46,7 @@ def train(
     *,
     against: Sequence[Inputs] = (),
     task: str = "task",
-    penalty: Literal["cyclical", "mixed", "strict"] = "mixed",
+    penalty: Sampled = "mixed",
     penalty_weight: float | None = None,
     steps: int | None = None,
     learning_rate: float | None = None,
@@ -67,7 +66,8 @@ def train(
         data: {"inputs": rows, "labels": int64 [N]}, or the pair of them.
         head: the task's classifier, which stays as it is.
         against: the unlabelled inputs of each other task; without any there is no penalty.
-        penalty: against one other task a step in turn, some rows of each, or all.
+        penalty: "cyclical", against one other task a step in turn; "mixed", a row of each of
+            several; "strict", against all.
         penalty_weight: lambda, without unit; None, like None below, is `default_config`'s rule.
         steps, learning_rate, batch: optimizer steps, peak rate of AdamW, labelled rows a step.
         on_step: hears of every step; True ends the training.

@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from cluster.domain.base import Base
-from tacl.backbone.spec import BaseSpec, is_path
 from tacl.interchange import hub
+from tacl.spec import BaseSpec, is_path
 
 
 def base_name(base: Base) -> str:

@@ -12,7 +12,6 @@ from cluster.coordinator.shell import Decision
 from cluster.domain.base import BlobRef, RequestContext
 from cluster.domain.compositions import Composition, CompositionMethod
 from cluster.domain.methods import (
-    MERGES,
     answering,
     require_linearized,
     require_parts,
@@ -26,7 +25,7 @@ from cluster.domain.work import Composed, ComposeWork, tasks_of
 from cluster.reading.models import require_sum, tasks_in
 from cluster.registry import RunRecord
 from cluster.scheduler import upkeep
-from tacl.compose.terms import Term, parse_recipe
+from tacl.compose.terms import MERGES, Term, parse_recipe
 from tacl.errors import BadConfig, BadRecipe, UnknownRun
 
 

@@ -7,12 +7,13 @@ from collections.abc import Collection, Mapping
 from cluster.domain import work as orders
 from cluster.domain.base import Base, BlobRef, identity
 from cluster.domain.compositions import Composition, CompositionMethod, FittedHead
-from cluster.domain.methods import MERGES, answering
+from cluster.domain.methods import answering
 from cluster.domain.tasks import Shard, Submission, VectorRef
 from cluster.registry import Registry, TaskRecord
 from cluster.scheduler.state import Champions, FitHeads, Measure, RefreshChampion
 from cluster.storage.blobs import Blobs
 from cluster.storage.listed import store_tasks
+from tacl.compose.terms import MERGES
 
 
 def training(base: Base, submission: Submission) -> orders.TrainWork:

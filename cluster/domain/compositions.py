@@ -8,9 +8,9 @@ from pydantic import Field
 
 from cluster.domain.base import BlobRef, Message
 from cluster.domain.tasks import VectorRef
-from tacl.compose.terms import Term
+from tacl.compose.terms import Merge, Term
 
-Making = Literal["grid", "atlas", "adamerging", "ties", "tsv", "iso"]
+Making = Literal["grid", "atlas", "adamerging", Merge]
 Method = Literal["sum", Making]
 
 

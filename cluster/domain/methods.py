@@ -14,32 +14,26 @@ The rows are the validation rows of the recipe's tasks, unless others are given:
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import NamedTuple
+from typing import get_args
 
 from cluster.domain.base import identity
-from cluster.domain.compositions import Composition, RecipeTerm
+from cluster.domain.compositions import Composition, Method, RecipeTerm
 from cluster.domain.names import no_such
 from cluster.domain.tasks import VectorRef
 from cluster.domain.work import Composed, ComposeWork
-from tacl.compose.terms import Term, parse_selection, require_additions, require_kept, require_signs
+from tacl.compose.terms import (
+    KEEPING,
+    Term,
+    parse_selection,
+    require_additions,
+    require_kept,
+    require_signs,
+)
 from tacl.errors import BadConfig, BadRecipe, MixedRegimes
 
 TARGET = "fitted"  # what the task is called that a composition was fitted to
-MERGES = ("ties", "tsv", "iso")
-
-
-class Way(NamedTuple):
-    rows: tuple[str, ...]  # of fit and adapt: what it may learn from beside the tasks' own
-    keeps: bool  # signs and coefficients of the recipe
-
-
-WAYS = {
-    "sum": Way((), keeps=True),
-    "grid": Way(("fit",), keeps=True),
-    "atlas": Way(("fit", "adapt"), keeps=False),
-    "adamerging": Way(("adapt",), keeps=False),
-    **dict.fromkeys(MERGES, Way((), keeps=True)),
-}
+# What it may learn from beside the rows of the recipe's tasks; of others from nothing.
+LEARNS = {"grid": ("fit",), "atlas": ("fit", "adapt"), "adamerging": ("adapt",)}
 TAUGHT = ("grid", "atlas")  # by labels; of the recipe's tasks, to unlearn what is subtracted
 GIVEN = {"fit": "labelled rows (--fit)", "adapt": "unlabelled inputs (--adapt)"}
 
@@ -48,13 +42,13 @@ def require_possible(
     method: str, recipe: Sequence[Term], rows: Sequence[str] = (), select: str | None = None
 ) -> None:
     """`rows`: which of fit and adapt are given. Raises BadConfig, BadRecipe."""
-    if method not in WAYS:
-        raise BadConfig(no_such("method", method, WAYS))
+    if method not in (known := get_args(Method)):
+        raise BadConfig(no_such("method", method, known))
     if len(rows) > 1:
         raise BadConfig("give labelled rows (--fit) or unlabelled inputs (--adapt), not both")
     for kind in rows:
-        if kind not in WAYS[method].rows:
-            able = ", ".join(name for name, way in WAYS.items() if kind in way.rows)
+        if kind not in LEARNS.get(method, ()):
+            able = ", ".join(name for name, kinds in LEARNS.items() if kind in kinds)
             raise BadConfig(f"{method} learns nothing from {GIVEN[kind]}; {able} can")
     if select is not None and method != "atlas":
         raise BadConfig(f"{method} selects no blocks; --select belongs to atlas")
@@ -64,7 +58,7 @@ def require_possible(
         require_kept(recipe, method)
     if method == "atlas" and not rows:
         require_signs(recipe, method)
-    elif not WAYS[method].keeps:
+    elif method not in KEEPING:
         require_additions([term.coefficient for term in recipe], method)
     if rows and TARGET in {term.name for term in recipe}:
         raise BadRecipe(f"{TARGET} is what the new task will be called; leave that vector out")

@@ -9,6 +9,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from cluster.domain.base import AskedGpus, BlobRef, Message, Modality, Regime, Sent
+from tacl.training.config import Norm, Precision, Sampled
 
 GENERIC = "generic"  # the reference shard every store holds from its first day; never trained
 
@@ -28,14 +29,12 @@ class Options(Message, Sent):
     decides. The one declaration of them: flags of the command line and fields over HTTP are
     generated from it."""
 
-    penalty: Literal["cyclical", "mixed", "strict", "none"] = Field(
+    penalty: Literal[Sampled, "none"] = Field(
         default="mixed",
         description="Penalty on the samples of other tasks: one task per step, a row of each "
         "of several tasks, every task in every step, or none.",
     )
-    norm: Literal["l2", "l2_squared"] | None = Field(
-        default=None, description="Norm of the penalty."
-    )
+    norm: Norm | None = Field(default=None, description="Norm of the penalty.")
     strength: float | None = Field(default=None, ge=0, lt=math.inf, description="Penalty weight λ.")
     # This and skip_bad are left out where not set: runs are found under a hash of their options.
     grow_strength: bool = Field(
@@ -48,7 +47,7 @@ class Options(Message, Sent):
         default=None, gt=0, lt=math.inf, description="Peak learning rate."
     )
     batch: int | None = Field(default=None, ge=1, le=65_536, description="Rows per step.")
-    precision: Literal["float32", "bfloat16"] = Field(
+    precision: Precision = Field(
         default="float32",
         description="Number format of the passes; bfloat16 takes half the time on hardware for it.",
     )

@@ -7,7 +7,6 @@ message, so that a failed start is raised here as the error that it was there.
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import time
 from collections.abc import Callable
@@ -22,6 +21,7 @@ from cluster.runtime.again import HEAD, head_here
 from cluster.storage.filesystem import absolute_uri
 from cluster.storage.home import FATAL, Founding, Home, require_founder
 from tacl.errors import BadConfig, ClusterNotRunning, TaclError
+from tacl.spec import BaseSpec
 
 START_SECONDS = 600.0  # a first start loads the encoder and reads the generic data
 AGAIN_SECONDS = 60.0  # for a cluster that was lost, whose head tries again for ever
@@ -43,8 +43,9 @@ def start(
     `address` is that of a Ray cluster to join, `insecure` that it may ask for no token. Raises
     HomeInUse, BadConfig, DataNotFound, or what the head died of.
     """
-    if home.settings() is not None:
-        chosen = replace(chosen, generic=None)  # read once, and perhaps gone since
+    if (settings := home.settings()) is not None:  # what it has is not looked for: it may be gone
+        base = None if chosen.base == settings.base.spec else chosen.base
+        chosen = replace(chosen, base=base, generic=None)
     chosen = absolute(chosen)
     if address is not None and cpus is not None:
         raise BadConfig(f"the cluster at {address} has the CPUs that it has; leave --cpus out")
@@ -144,22 +145,14 @@ def described(home: Home, started: bool) -> StartedCluster:
 
 
 def absolute(chosen: Founding) -> Founding:
-    """The same from any directory. DataNotFound."""
+    """The same from any directory. Raises BadBase, BaseNotFound, DataNotFound."""
     base, generic, storage = chosen.base, chosen.generic, chosen.storage
     return replace(
         chosen,
-        base=None if base is None else absolute_base(base),
+        base=None if base is None else str(BaseSpec.parse(base).placed()),
         generic=None if generic is None else absolute_data(generic),
         storage=None if storage is None else absolute_uri(storage),
     )
-
-
-def absolute_base(spec: str) -> str:
-    """The same encoder from any directory: a path in it made absolute."""
-    found = re.fullmatch(r"((?:hf|open_clip):|(?:timm|open_clip):[^@?]*@)([^?]+)(\?.*)?", spec)
-    if not found or not Path(os.path.expanduser(found[2])).exists():
-        return spec
-    return f"{found[1]}{Path(os.path.expanduser(found[2])).resolve()}{found[3] or ''}"
 
 
 def absolute_data(data: str | Path) -> str:

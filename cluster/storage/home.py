@@ -19,6 +19,7 @@ from cluster.domain.base import Base, BlobRef, Message
 from cluster.domain.urls import require_open, shown
 from cluster.storage.drafts import whole
 from tacl.errors import BadConfig, ClusterNotRunning, HomeInUse, StorageUnavailable
+from tacl.spec import FORMS
 
 if TYPE_CHECKING:  # they bring pyarrow, which most commands do not need
     from cluster.storage.blobs import Blobs
@@ -254,9 +255,7 @@ def require_founder(home: Home, chosen: Founding) -> None:
     if settings is None and base is None:
         raise BadConfig(
             f"{home.path} is a new home and needs a base: {home.command('up')} --base SPEC, where "
-            "SPEC is "
-            "embedded, hf:DIRECTORY_OR_ID, open_clip:NAME@WEIGHTS or timm:NAME@FILE?size=N; or "
-            f"answer three questions: {home.command('init')}"
+            f"SPEC is one of {FORMS}; or answer three questions: {home.command('init')}"
         )
     if settings is None and base != EMBEDDED and chosen.generic is None:
         raise BadConfig(

@@ -26,8 +26,8 @@ from jobs.experiments.cache import Cells
 from jobs.experiments.context import Bench, LoadedBase
 from jobs.experiments.suites import Suite
 from jobs.experiments.table import Entry, Spec, Table
-from tacl.backbone import BaseSpec
 from tacl.errors import BadConfig, RunFailed
+from tacl.spec import BaseSpec
 from tacl.training.config import Precision
 
 CELLS = ".cells"  # in the folder of the tables; may be deleted, and then all is computed again

@@ -3,7 +3,7 @@
 from tacl.backbone import clip, hf, vision
 from tacl.backbone.core import Backbone
 from tacl.backbone.inputs import Batch, Item
-from tacl.backbone.spec import BaseSpec
+from tacl.spec import BaseSpec
 
 __all__ = ["Backbone", "BaseSpec", "Batch", "Item", "load_backbone"]
 

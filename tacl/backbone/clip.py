@@ -15,7 +15,7 @@ from torch import Tensor
 from tacl.backbone import hub
 from tacl.backbone.core import Backbone, present_blocks
 from tacl.backbone.inputs import Images, interpolation
-from tacl.backbone.spec import BaseSpec, is_path
+from tacl.spec import BaseSpec, is_path
 
 TEMPLATES = ("a photo of a {}.",)
 TRAINABLE = (  # everything but class and position embeddings

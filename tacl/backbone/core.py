@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from tacl.backbone.inner import channels_last, inner_blocks, watched
 from tacl.backbone.inputs import Batch, Inputs, Item, Texts
-from tacl.backbone.spec import BaseSpec
 from tacl.errors import BadBase
+from tacl.spec import BaseSpec
 from tacl.vectors import params
 
 TEXTS_AT_ONCE = 64

@@ -19,7 +19,7 @@ from tacl.backbone import hub
 from tacl.backbone.core import Backbone, present_blocks
 from tacl.backbone.inputs import Texts
 from tacl.backbone.padding import ends
-from tacl.backbone.spec import BaseSpec, is_path
+from tacl.spec import BaseSpec, is_path
 
 MAX_TOKENS = 128
 LOGIT_SCALE = 20.0

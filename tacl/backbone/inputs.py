@@ -19,8 +19,8 @@ from PIL import Image
 from torch import Tensor
 
 from tacl.backbone.padding import Batch
-from tacl.backbone.spec import BaseSpec
 from tacl.errors import BadSample, ModalityMismatch
+from tacl.spec import BaseSpec
 
 Item = Tensor
 T = TypeVar("T")

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from tacl.backbone.core import Backbone
 from tacl.backbone.inputs import Item
-from tacl.backbone.spec import BaseSpec
 from tacl.errors import ModalityMismatch
+from tacl.spec import BaseSpec
 
 
 @dataclass(frozen=True)

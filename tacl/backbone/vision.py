@@ -13,7 +13,7 @@ from torch import Tensor
 from tacl.backbone import hub
 from tacl.backbone.core import Backbone
 from tacl.backbone.inputs import Images, interpolation
-from tacl.backbone.spec import BaseSpec
+from tacl.spec import BaseSpec
 
 LOGIT_SCALE = 16.0
 TRAINABLE = ("*",)

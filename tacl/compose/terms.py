@@ -9,10 +9,14 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 from tacl.errors import BadRecipe
 
 GRAMMAR = "[+|-][COEFFICIENT*]NAME[@ALIAS|@vN], such as +faces, -0.5*digits, signs@v2, x@champion"
+Merge = Literal["ties", "tsv", "iso"]  # of all vectors one
+MERGES = get_args(Merge)
+KEEPING = ("sum", "grid", *MERGES)  # what a recipe says of signs and coefficients
 _TERM = re.compile(
     r"(?P<sign>[+-]?)"
     r"(?:(?P<coefficient>\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?)\*)?"
@@ -76,7 +80,7 @@ def require_additions(coefficients: Sequence[float], method: str) -> None:
     if given:
         raise BadRecipe(
             f"{method} finds the coefficients itself and cannot keep {given}; leave signs and "
-            "coefficients out, or use sum, grid, ties, tsv or iso, which keep them"
+            f"coefficients out, or use {', '.join(KEEPING)}, which keep them"
         )
 
 
@@ -87,7 +91,7 @@ def require_signs(terms: Sequence[Term], method: str) -> None:
     if other:
         raise BadRecipe(
             f"{method} finds the coefficients itself and cannot keep {other}; write +NAME for a "
-            "task to learn, -NAME for one to unlearn, or use sum, grid, ties, tsv or iso"
+            f"task to learn, -NAME for one to unlearn, or use {', '.join(KEEPING)}"
         )
 
 

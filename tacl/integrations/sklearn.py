@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from tacl.evaluation.tangents import cached_tangents
 from tacl.heads.head import prototype_head
 from tacl.in_memory import features, train
 from tacl.models.linearized import linearize
+from tacl.training.config import Sampled
 
 
 class TaclClassifier(ClassifierMixin, BaseEstimator):
@@ -38,7 +39,7 @@ class TaclClassifier(ClassifierMixin, BaseEstimator):
         base: Backbone,
         *,
         against: Sequence[Any] = (),
-        penalty: Literal["cyclical", "mixed", "strict"] = "mixed",
+        penalty: Sampled = "mixed",
         penalty_weight: float | None = None,
         steps: int | None = None,
         learning_rate: float | None = None,
@@ -47,7 +48,7 @@ class TaclClassifier(ClassifierMixin, BaseEstimator):
     ) -> None:
         self.base = base
         self.against = against
-        self.penalty: Literal["cyclical", "mixed", "strict"] = penalty
+        self.penalty: Sampled = penalty
         self.penalty_weight = penalty_weight
         self.steps = steps
         self.learning_rate = learning_rate

@@ -11,7 +11,8 @@ from typing import Any, Literal, get_args
 
 from tacl.errors import BadConfig
 
-Penalty = Literal["cyclical", "mixed", "strict", "curvature", "none"]
+Sampled = Literal["cyclical", "mixed", "strict"]  # on samples of other tasks
+Penalty = Literal[Sampled, "curvature", "none"]
 Precision = Literal["float32", "bfloat16"]
 Norm = Literal["l2", "l2_squared"]
 BATCH = 16

@@ -27,7 +27,7 @@ from cluster.domain.compositions import (
 )
 from cluster.domain.explanations import parts_of
 from cluster.domain.following import Following
-from cluster.domain.methods import MERGES, TARGET, answering
+from cluster.domain.methods import TARGET, answering
 from cluster.domain.outcomes import Finished, Gone, Outcome, Raised
 from cluster.domain.reports import VectorStatus
 from cluster.domain.status import ClusterStatus, TaskStatus
@@ -57,6 +57,7 @@ from cluster.storage.blobs import Blobs
 from cluster.storage.home import Home, Settings, write
 from cluster.storage.listed import listed_tasks
 from cluster.storage.samples import store_rows, store_shard
+from tacl.compose.terms import MERGES
 
 BASE = Base(spec="fake:encoder", digest="ba5e", modality="text", head_kind="text")
 

@@ -14,6 +14,7 @@ from jobs import console
 from jobs.cli.app import Client, Told, app, verb
 from jobs.cli.options import Group, number, option, place
 from tacl.errors import BadConfig
+from tacl.training.config import Precision
 
 if TYPE_CHECKING:
     from jobs.benchmarks.load import Asking
@@ -63,9 +64,7 @@ Vit = "open_clip:ViT-B-32"
 @verb("bench", of=bench)
 def step(
     model: Model = Vit,
-    dtype: Annotated[
-        Literal["float32", "bfloat16"], typer.Option(help="Number format of the passes.")
-    ] = "float32",
+    dtype: Annotated[Precision, typer.Option(help="Number format of the passes.")] = "float32",
     batch: Annotated[int, number("Rows per step; an eighth as many are penalised.")] = 16,
     rounds: Rounds = 5,
 ) -> Told:

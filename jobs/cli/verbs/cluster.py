@@ -11,14 +11,13 @@ from jobs import console
 from jobs.cli.app import Client, Json, Told, verb
 from jobs.cli.options import flag, number, option
 from tacl.errors import BadConfig, TaclError
+from tacl.spec import FORMS, BaseSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from cluster.domain.operations import StartedCluster
     from cluster.domain.receipts import CollectedGarbage
-
-FORMS = "embedded, hf:..., open_clip:..., timm:..."
 
 
 @verb("cluster")
@@ -45,8 +44,6 @@ def init(
     require_new(asked.home)
     if base is None:
         base = _answer(f"Base model ({FORMS})", _base, "embedded")
-    else:
-        base = _base(base)
     if generic is None and base != "embedded":
         generic = _answer("Unlabelled data that are of none of the tasks", _data)
     if cpus is None:
@@ -79,10 +76,6 @@ def _count(text: str) -> str:
 
 
 def _base(text: str) -> str:
-    if text == "embedded":
-        return text  # at once: what follows imports torch
-    from tacl.backbone.spec import BaseSpec
-
     return str(BaseSpec.parse(text).placed())
 
 
@@ -100,8 +93,7 @@ def up(
         str | None,
         option(
             "SPEC",
-            "Base model, needed for a new home: embedded, hf:DIRECTORY_OR_ID, "
-            "open_clip:NAME@WEIGHTS, timm:NAME@FILE?size=N.",
+            f"Base model, needed for a new home: {FORMS}.",
         ),
     ] = None,
     generic: Annotated[

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -13,6 +13,7 @@ from jobs import console
 from jobs.cli.app import Told, ending, verb
 from jobs.cli.options import argument, flag, option, place
 from tacl.errors import BadConfig, DataNotFound
+from tacl.training.config import Precision
 
 
 @verb("tables", home=False)
@@ -29,7 +30,7 @@ def reproduce(
     ] = "",
     seeds: Annotated[str, option("0,1", "Seeds, or orders of the tasks.")] = "0",
     precision: Annotated[
-        Literal["float32", "bfloat16"] | None,
+        Precision | None,
         typer.Option(
             help="Number format of linearized training and refreshes.",
             show_default="that of the suite's tables there; else, of texts, the faster, or float32",

@@ -17,12 +17,14 @@ from cluster.domain.base import RequestContext
 from cluster.domain.operations import Belonging, Candidate
 from cluster.domain.status import Event
 from cluster.runtime.connection import unwrapped
-from cluster.runtime.launch import absolute_base, absolute_data
+from cluster.runtime.launch import absolute, absolute_data
+from cluster.storage.home import Founding
 from tacl.errors import (
     BadConfig,
     BadName,
     BadRecipe,
     BadSample,
+    BaseNotFound,
     ClusterNotRunning,
     DataNotFound,
     HomeInUse,
@@ -290,18 +292,9 @@ def test_a_base_is_the_same_from_everywhere(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "model").mkdir()
-    (tmp_path / "w.safetensors").touch()
-    assert absolute_base("hf:model?size=9") == f"hf:{tmp_path}/model?size=9"
-    assert absolute_base("timm:net@w.safetensors?size=96") == (
-        f"timm:net@{tmp_path}/w.safetensors?size=96"
-    )
-    for same in (
-        "hf:org/name",
-        "open_clip:ViT-B-32@openai",
-        "embedded",
-        "timm:net@gone.safetensors",
-    ):
-        assert absolute_base(same) == same
+    assert absolute(Founding(base="hf:model?size=9")).base == f"hf:{tmp_path}/model?size=9"
+    with pytest.raises(BaseNotFound, match="gone.safetensors"):  # at once, and by no process
+        absolute(Founding(base="timm:net@gone.safetensors"))
     assert absolute_data("model") == f"{tmp_path}/model"
     assert absolute_data("org/name") == "org/name"
 

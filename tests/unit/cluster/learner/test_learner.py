@@ -23,10 +23,10 @@ from cluster.learner.learner import Learner
 from cluster.storage.checkpoints import checkpoints
 from tacl.backbone import Backbone
 from tacl.backbone.inputs import Images
-from tacl.backbone.spec import BaseSpec
 from tacl.curvature import Statistics
 from tacl.errors import BadBase, BadConfig, BaseMismatch, RunFailed
 from tacl.evaluation import nearness
+from tacl.spec import BaseSpec
 from tacl.training.config import RefreshConfig
 from tacl.vectors.params import norm
 from tacl.vectors.vector import TaskVector

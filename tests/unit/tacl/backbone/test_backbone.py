@@ -17,9 +17,9 @@ from torch import nn
 
 from tacl.backbone import Backbone, hf, load_backbone
 from tacl.backbone.inputs import Images
-from tacl.backbone.spec import BaseSpec
 from tacl.errors import BadBase, BadSample
 from tacl.models.linearized import LinearizedEncoder
+from tacl.spec import BaseSpec
 from tests.support import bases
 
 

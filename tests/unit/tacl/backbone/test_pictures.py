@@ -14,8 +14,8 @@ from PIL import Image
 
 from cluster.data.budget import PICTURE_ASPECT
 from tacl.backbone.inputs import MAX_ASPECT, Images, interpolation
-from tacl.backbone.spec import BaseSpec
 from tacl.errors import BadBase, BadSample, ModalityMismatch
+from tacl.spec import BaseSpec
 from tests.support import bases
 
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacl.backbone import BaseSpec
 from tacl.errors import BadBase, BaseNotFound
+from tacl.spec import BaseSpec
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,7 @@
-"""The name of a pre-trained encoder, as a person writes it: SCHEME:NAME[@WEIGHTS][?size=N]."""
+"""The name of a pre-trained encoder, as a person writes it: SCHEME:NAME[@WEIGHTS][?size=N].
+
+Knows no tensors, so that a name is checked where it is typed.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,13 @@ from pathlib import Path
 
 from tacl.errors import BadBase, BaseNotFound
 
-SCHEMES = ("embedded", "hf", "open_clip", "timm")
-EXAMPLES = (
-    "embedded, hf:DIRECTORY_OR_ID, open_clip:ViT-B-32@openai, timm:NAME@FILE.safetensors?size=96"
-)
+SCHEMES = {  # with how each is written
+    "embedded": "embedded",
+    "hf": "hf:DIRECTORY_OR_ID",
+    "open_clip": "open_clip:NAME@WEIGHTS",
+    "timm": "timm:NAME@FILE?size=N",
+}
+FORMS = ", ".join(SCHEMES.values())
 
 
 @dataclass(frozen=True)
@@ -30,14 +36,12 @@ class BaseSpec:
         body, question, options = text.partition("?")
         scheme, _, rest = body.partition(":")
         if scheme not in SCHEMES:
-            raise BadBase(f"base {text!r}: no scheme {scheme!r}; the forms are {EXAMPLES}")
+            raise BadBase(f"base {text!r}: no scheme {scheme!r}; the forms are {FORMS}")
         if scheme == "embedded" and rest:
             raise BadBase(f"base {text!r}: the embedded encoder has no name; write `embedded`")
         name, weights = _name_and_weights(scheme, rest)
         if scheme != "embedded" and (not name or weights == ""):
-            raise BadBase(
-                f"base {text!r}: a name or its weights are empty; the forms are {EXAMPLES}"
-            )
+            raise BadBase(f"base {text!r}: a name or its weights are empty; the forms are {FORMS}")
         return BaseSpec(scheme, name, weights, _size(text, options) if question else None)
 
     def __str__(self) -> str:
