@@ -39,6 +39,7 @@ from cluster.api.schemas import Problem
 from cluster.api.service import Service
 from cluster.api.shared import Shared
 from cluster.api.shares import Shares
+from cluster.domain.base import each_wrong
 from cluster.errors import http_status
 from tacl.errors import (
     ClusterNotRunning,
@@ -188,8 +189,7 @@ async def _refused(request: Request, error: TaclError) -> JSONResponse:
 
 
 async def _misread(request: Request, error: RequestValidationError) -> JSONResponse:
-    wrong = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
-    return _problem(request, 422, "BadConfig", wrong)
+    return _problem(request, 422, "BadConfig", each_wrong(error.errors()))
 
 
 async def _unrouted(request: Request, error: HTTPException) -> JSONResponse:

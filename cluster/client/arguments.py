@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from cluster.domain.base import Modality
+from cluster.domain.base import Modality, each_wrong
 from cluster.domain.names import class_names
 from cluster.domain.tasks import Reading
 from tacl.errors import BadCheckpoint, BadConfig, BadSample, DataNotFound
@@ -29,8 +29,7 @@ def possible(options: type[M], chosen: Mapping[str, object]) -> M:
     try:
         return options.model_validate(chosen)
     except ValidationError as error:
-        wrong = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
-        raise BadConfig(f"options that are not possible: {wrong}") from error
+        raise BadConfig(f"options that are not possible: {each_wrong(error.errors())}") from error
 
 
 def parted(given: Mapping[str, Any]) -> tuple[Reading, dict[str, Any]]:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 import uuid
-from collections.abc import Mapping, Sized
-from typing import Annotated, Literal, cast
+from collections.abc import Iterable, Mapping, Sized
+from typing import Annotated, Any, Literal, cast
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer, model_validator
 
@@ -43,6 +43,11 @@ def identity(kind: str, parts: Mapping[str, object]) -> str:
     """sha256 hex of a JSON-able value: the name of whatever is decided by exactly these parts."""
     text = json.dumps([kind, parts], sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def each_wrong(errors: Iterable[Any]) -> str:
+    """What pydantic found, field by field."""
+    return "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in errors)
 
 
 def few_fields(given: object) -> object:

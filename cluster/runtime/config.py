@@ -7,7 +7,7 @@ import tomllib
 
 from pydantic import Field, ValidationError
 
-from cluster.domain.base import Message
+from cluster.domain.base import Message, each_wrong
 from cluster.storage.drafts import whole
 from cluster.storage.home import ANSWERS, Home
 from tacl.errors import BadConfig
@@ -34,8 +34,8 @@ def read(home: Home) -> Config:
         anew = home.command("init")
         raise BadConfig(f"{path} cannot be read: {error}; write it anew: {anew}") from error
     except ValidationError as error:
-        wrong = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
-        raise BadConfig(f"{path}: {wrong}; mend it, or {home.command('init')}") from error
+        mend = f"mend it, or {home.command('init')}"
+        raise BadConfig(f"{path}: {each_wrong(error.errors())}; {mend}") from error
 
 
 def require_new(home: Home) -> None:

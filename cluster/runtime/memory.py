@@ -1,8 +1,9 @@
-"""How much memory is free for this process and those beside it: a container may have less than its
-machine."""
+"""How much memory there is, and is free, for this process and those beside it: a container may have
+less than its machine."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -20,14 +21,25 @@ GROUPS = (
 )
 
 
+def limit() -> int:
+    """Bytes that this process and those beside it may use together."""
+    return min([psutil.virtual_memory().total, *(most for most, *_ in _limits())])
+
+
 def free() -> int:
     """Bytes that could be had, caches given up."""
     found = psutil.virtual_memory().available
+    for most, folder, used, caches in _limits():
+        stat = folder / "memory.stat"
+        kinds = dict(map(str.split, stat.read_text().splitlines())) if stat.exists() else {}
+        taken = int((folder / used).read_text()) - int(kinds.get(caches, 0))
+        found = min(found, max(0, most - taken))
+    return found
+
+
+def _limits() -> Iterator[tuple[int, Path, str, str]]:
+    """Of each group that has one: in bytes, and where the others are."""
     for folder, limit, used, caches in GROUPS:
         most = (folder / limit).read_text().strip() if (folder / limit).exists() else "max"
         if most.isdecimal():
-            stat = folder / "memory.stat"
-            kinds = dict(map(str.split, stat.read_text().splitlines())) if stat.exists() else {}
-            taken = int((folder / used).read_text()) - int(kinds.get(caches, 0))
-            found = min(found, max(0, int(most) - taken))
-    return found
+            yield int(most), folder, used, caches

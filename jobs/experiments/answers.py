@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
+from cluster.learner.heads import FROZEN_ROWS, MOST_ROWS
 from jobs.experiments.cache import Cell, Cost, Made, together
 from jobs.experiments.context import Bench
 from jobs.experiments.methods import Merging
-from jobs.experiments.models import Accuracies, Model, Vectors, zero_shot
+from jobs.experiments.models import Accuracies, Model, Vectors, with_heads
 from tacl.evaluation import metrics
 from tacl.heads.fitting import LabelledFeatures, answering_heads, frozen_heads
 from tacl.heads.head import Head, beside
@@ -19,8 +20,8 @@ from tacl.models.sums import Sums
 from tacl.vectors import Params
 
 AtTheta0 = Callable[[str, str], Tensor]  # rows of a part of a task at theta0, [N, E]
-PARTS = ("train:3000", "validation")  # at most so many rows of a task, as in a cluster
-FROZEN = ("train:4000", "validation")  # the same at theta0
+PARTS = (f"train:{MOST_ROWS}", "validation")  # at most so many rows of a task, as in a cluster
+FROZEN = (f"train:{FROZEN_ROWS}", "validation")  # the same at theta0
 
 
 @dataclass(frozen=True)
@@ -43,12 +44,8 @@ class Answering(Merging):
         own = {t: beside(plain[t], model.alone(t, "test")) for t in pool}
         facts = {"calibration_error": metrics.joint_calibration(merged, labels, heads)}
         facts |= _told_from_none(tensors, plain, _generic(bench, at)[1])
-        return Accuracies(
-            zero_shot(bench, pool, "test"),
-            {t: metrics.accuracy(heads[t].logits(own[t]), labels[t]) for t in pool},
-            {t: metrics.right(heads[t].logits(merged[t]), labels[t]) for t in pool},
-            metrics.right_among_all(merged, labels, heads),
-        ), replace(cell, facts={**cell.facts, **facts})
+        found = with_heads(bench, heads, merged, own)
+        return found, replace(cell, facts={**cell.facts, **facts})
 
     def cost(self, model: Model, cell: Cell) -> Cost:
         """Of passes over the labelled rows at theta0 and under sums, and of the fit."""

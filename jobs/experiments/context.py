@@ -24,6 +24,7 @@ from tacl.data.splits import sample_rows
 from tacl.evaluation.tangents import cached_tangents
 from tacl.heads.head import Head, prototype_head, text_head
 from tacl.models.ordinary import OrdinaryEncoder
+from tacl.training.config import TrainConfig
 from tacl.training.deterministic import cublas_workspaces
 from tacl.training.loop import Store
 from tacl.vectors.params import Params
@@ -94,6 +95,11 @@ class Bench:
         if own := {t: list(found) for t in heads if (found := self.suite.source(t).templates)}:
             key["templates"] = own
         return self.cells.get(kind, key, make, f"{what}, seed {self.seed}")
+
+    def config(self, task: str, **changed: Any) -> TrainConfig:
+        """How a task is trained; `changed` are fields of the result."""
+        rows = self.rows(task).count("train")
+        return self.suite.config(task, rows, self.seed, self.backbone.trainable, **changed)
 
     def rows(self, task: str) -> Rows:
         if task not in self._known:

@@ -65,8 +65,7 @@ def lora(bench: Bench, task: str) -> TrainedVector:
     """What the factors of a task multiply to, at the rate that its validation rows like best."""
     rows = bench.rows(task)
     changed: dict[str, Any] = {"penalty": "none", "precision": "float32", "steps": STEPS}
-    given = (task, rows.count("train"), bench.seed, bench.backbone.trainable)
-    configs = [bench.suite.config(*given, learning_rate=rate, **changed) for rate in RATES]
+    configs = [bench.config(task, learning_rate=rate, **changed) for rate in RATES]
 
     def make() -> Made:
         tried = {config.learning_rate: _trained(bench, task, config) for config in configs}

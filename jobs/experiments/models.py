@@ -16,6 +16,7 @@ from jobs.experiments.context import Bench
 from tacl.backbone import Item
 from tacl.compose import grid
 from tacl.evaluation import metrics
+from tacl.heads.head import Head
 from tacl.vectors import Params, Regime, TaskVector, params
 
 
@@ -229,12 +230,22 @@ def accuracies(model: Model) -> Accuracies:
     """On the test rows of the pool."""
     bench, pool = model.bench, model.bench.pool
     merged = {task: model.features(task, "test") for task in pool}
-    labels = {task: bench.rows(task).labels_N("test") for task in pool}
-    heads = {task: bench.head(task) for task in pool}
+    alone = {task: model.alone(task, "test") for task in model.first}
+    return with_heads(bench, {task: bench.head(task) for task in pool}, merged, alone)
+
+
+def with_heads(
+    bench: Bench,
+    heads: Mapping[str, Head],
+    merged: Mapping[str, Tensor],
+    alone: Mapping[str, Tensor],
+) -> Accuracies:
+    """Of test rows as these heads see them, under the merged and the single-task models."""
+    labels = {task: bench.rows(task).labels_N("test") for task in bench.pool}
     return Accuracies(
-        zero_shot(bench, pool, "test"),
-        right(bench, {task: model.alone(task, "test") for task in model.first}, "test"),
-        {task: metrics.right(heads[task].logits(merged[task]), labels[task]) for task in pool},
+        zero_shot(bench, bench.pool, "test"),
+        {t: metrics.accuracy(heads[t].logits(f_ND), labels[t]) for t, f_ND in alone.items()},
+        {t: metrics.right(heads[t].logits(merged[t]), labels[t]) for t in bench.pool},
         metrics.right_among_all(merged, labels, heads),
     )
 

@@ -43,7 +43,7 @@ class _Plan:
         """What it cost until nothing more is due."""
         bench, task = self.bench, vector.task
         rows = bench.rows(task).count("train")
-        config = bench.suite.config(task, rows, bench.seed, bench.backbone.trainable)
+        config = bench.config(task)
         options = Options(steps=config.steps, batch=config.batch, penalty="cyclical")
         self.now[task] = vector
         samples = self._arrived(task, options, allowance(rows, options))

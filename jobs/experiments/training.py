@@ -38,8 +38,7 @@ def trained(
     """
     rows = bench.rows(task)
     settings = {"penalty": "cyclical" if others else "none", **_precision(regime), **changed}
-    given = (task, rows.count("train"), bench.seed, bench.backbone.trainable)
-    config = bench.suite.config(*given, **settings)
+    config = bench.config(task, **settings)
 
     def make() -> Made:
         stores = [bench.store(other, most) for other in others]
@@ -71,9 +70,8 @@ def joint(bench: Bench, regime: Regime, one_softmax: bool = False, **changed: An
     row judged among the classes of its task, or with `one_softmax` among those of all. `changed`
     are fields of TrainConfig."""
     rows = [bench.rows(task) for task in bench.pool]
-    given = [(r.name, r.count("train"), bench.seed, bench.backbone.trainable) for r in rows]
     settings = {"penalty": "none", **_precision(regime), **changed}
-    configs = [bench.suite.config(*one, **settings) for one in given]
+    configs = [bench.config(task, **settings) for task in bench.pool]
     config = replace(configs[0], steps=sum(one.steps for one in configs))
 
     def make() -> Made:

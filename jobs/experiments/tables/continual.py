@@ -104,11 +104,9 @@ def _sums(vectors: list[TrainedVector]) -> list[AfterArrival]:
 
 def magmax_so_far(bench: Bench, order: list[str]) -> list[AfterArrival]:
     """Each entry of largest magnitude, over vectors that start where the one before ended."""
-
-    def merge(vectors: list[TrainedVector]) -> Params:
-        return magmax(task_vectors(bench, vectors), [1.0] * len(vectors))
-
-    return _merges(bench, "magmax", one_after_another(bench, order), merge)
+    vectors = one_after_another(bench, order)
+    merge = lambda some: magmax(task_vectors(bench, some), [1.0] * len(some))  # noqa: E731
+    return _merges(bench, "magmax", vectors, merge)
 
 
 def opcm_so_far(bench: Bench, order: list[str]) -> list[AfterArrival]:

@@ -76,7 +76,8 @@ def test_the_share_is_of_what_the_container_may_use(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     places = tmp_path / "second", tmp_path / "first"
-    monkeypatch.setattr(memory, "CGROUPS", places)
+    groups = [(tmp_path, place.name, "used", "caches") for place in places]
+    monkeypatch.setattr("cluster.runtime.memory.GROUPS", groups)
     whole = psutil.virtual_memory().total
     assert memory.limit() == whole
     places[0].write_text("max\n")
