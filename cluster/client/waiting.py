@@ -29,9 +29,7 @@ def failed(status: ClusterStatus) -> set[str]:
     return {task.name for task in status.tasks if task.state == TaskState.FAILED}
 
 
-def require_success(
-    status: ClusterStatus, names: Sequence[str], before: Collection[str] = ()
-) -> None:
+def require_success(status: ClusterStatus, names: Sequence[str], before: Collection[str]) -> None:
     """Raises RunFailed: one of these tasks failed or was cancelled; without names, one failed that
     had not failed `before`."""
     wrong = (TaskState.FAILED, TaskState.CANCELLED) if names else (TaskState.FAILED,)

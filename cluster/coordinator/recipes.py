@@ -9,7 +9,7 @@ from cluster.domain.base import identity
 from cluster.domain.compositions import Composition, RecipeTerm
 from cluster.domain.names import no_such
 from cluster.domain.tasks import CHAMPION, VectorRef
-from cluster.domain.visibility import ALL, Visibility
+from cluster.domain.visibility import Visibility
 from cluster.registry import Registry, TaskRecord
 from cluster.storage.blobs import Blobs
 from tacl.compose.terms import Term
@@ -24,9 +24,7 @@ class Pins:
     ) -> None:
         self._registry, self._blobs, self._unready = registry, blobs, unready
 
-    def composed(
-        self, user: str, recipe: Sequence[Term], visibility: Visibility = ALL
-    ) -> Composition:
+    def composed(self, user: str, recipe: Sequence[Term], visibility: Visibility) -> Composition:
         """The user's model, its terms by task's name: the order in a recipe means nothing.
 
         Raises UnknownTask, UnknownVector, BadRecipe, MixedRegimes, CorruptBlob.
@@ -43,7 +41,7 @@ class Pins:
         digest = identity("composition", {"method": "sum", "terms": sorted(parts)})
         return Composition(digest=digest, user=user, terms=tuple(terms))
 
-    def pins(self, terms: Sequence[Term], visibility: Visibility = ALL) -> list[VectorRef]:
+    def pins(self, terms: Sequence[Term], visibility: Visibility) -> list[VectorRef]:
         """The versions that terms mean now."""
         names = {term.name for term in terms}
         tasks = {task.name: task for task in self._registry.tasks(names=names)}

@@ -70,7 +70,7 @@ def described(dataset: Dataset) -> str:
     return listed([f"{n} ({shown.get(kinds[n], types[n])})" for n in types])
 
 
-def find_label(dataset: Dataset, named: str | None = None, taken: str | None = None) -> str:
+def find_label(dataset: Dataset, named: str | None, taken: str | None) -> str:
     """The label column; `taken` is the input column where that was named. BadColumns if unclear."""
     if named is not None:
         _require(dataset, named, "--label-column")
@@ -111,7 +111,7 @@ def _require_classes(dataset: Dataset, column: str) -> None:
         raise BadColumns(f"label column {column!r} {why}. Found {described(dataset)}")
 
 
-def with_whole_numbers(dataset: Dataset, named: str | None = None) -> Dataset:
+def with_whole_numbers(dataset: Dataset, named: str | None) -> Dataset:
     """Class numbers become whole where a missing one among them made them floats."""
     for column in {named, *LABEL_NAMES} & set(dataset.column_names):
         if kind(dataset.features[column]) == "float":
@@ -124,7 +124,7 @@ def with_whole_numbers(dataset: Dataset, named: str | None = None) -> Dataset:
     return dataset
 
 
-def marked_label(dataset: Dataset, named: str | None = None) -> str | None:
+def marked_label(dataset: Dataset, named: str | None) -> str | None:
     """The label column that may be ignored: the one named, or marked as such, or with a usual
     name. BadColumns where the one named is not there."""
     if named is not None:
@@ -135,9 +135,7 @@ def marked_label(dataset: Dataset, named: str | None = None) -> str | None:
     return next(iter(marked + [n for n in LABEL_NAMES if n in kinds]), None)
 
 
-def find_input(
-    dataset: Dataset, modality: Modality, named: str | None = None, label: str | None = None
-) -> str:
+def find_input(dataset: Dataset, modality: Modality, named: str | None, label: str | None) -> str:
     """The column of pictures or texts. ModalityMismatch, BadSample or BadColumns when it is not."""
     if named is not None:
         return _named_input(dataset, modality, named)

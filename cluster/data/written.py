@@ -114,7 +114,7 @@ def _numbers(lines: Sequence[int]) -> str:
     return f"lines {shown}" + (f" and {len(lines) - 10} more" if len(lines) > 10 else "") + " have"
 
 
-def _records(text: Any, separator: str, spaced: bool = False) -> Iterator[tuple[int, Record]]:
+def _records(text: Any, separator: str, spaced: bool) -> Iterator[tuple[int, Record]]:
     """(line, fields); without blank lines. Of a field beyond all measure the reader tells."""
     reader, line = csv.reader(text, delimiter=separator, skipinitialspace=spaced), 1
     try:

@@ -39,7 +39,7 @@ GIVEN = {"fit": "labelled rows (--fit)", "adapt": "unlabelled inputs (--adapt)"}
 
 
 def require_possible(
-    method: str, recipe: Sequence[Term], rows: Sequence[str] = (), select: str | None = None
+    method: str, recipe: Sequence[Term], rows: Sequence[str], select: str | None
 ) -> None:
     """`rows`: which of fit and adapt are given. Raises BadConfig, BadRecipe."""
     if method not in (known := get_args(Method)):

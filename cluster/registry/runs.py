@@ -252,7 +252,7 @@ class RunTable(Database):
         return Counter({row[0]: row[1] for row in self._rows(_OWED, user=users)})
 
     def evaluations(
-        self, user: str | None, models: Collection[str] = ()
+        self, user: str | None, models: Collection[str]
     ) -> Iterator[tuple[RunRecord, orders.Evaluated]]:
         """Those of a user, or of anybody, and of these models: the latest first, read by PAGE."""
         done = sa.select(RUN).where(*one(RUN, kind="evaluate", state=RunState.DONE))

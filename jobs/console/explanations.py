@@ -14,7 +14,7 @@ from jobs.console.columns import fitting, table
 WIDEST = 40  # of the names of parts; that of what was merged has all of its terms
 
 
-def explanations(inputs: Sequence[str], found: Explanations, most: int = 1) -> RenderableType:
+def explanations(inputs: Sequence[str], found: Explanations, most: int) -> RenderableType:
     """Of each input: what every part adds to the logit of the answer, and the answer without; then
     what it adds to the logits of the `most` likeliest classes, where that is more than one."""
     lines: list[RenderableType] = []

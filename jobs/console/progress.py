@@ -184,7 +184,7 @@ def lines(console: Console) -> Watch:
     return watch
 
 
-def _bars(progress: Progress, keep: bool = True) -> Watch:
+def _bars(progress: Progress, keep: bool) -> Watch:
     """A bar for everything that was seen running; without `keep`, for what runs now."""
     bars: dict[str, Any] = {}
     tasks = set[str]()

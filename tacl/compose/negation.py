@@ -26,7 +26,7 @@ ROWS_OF_A_TASK = 16  # in a batch of several tasks
 Rows = Mapping[str, tuple[Head, Labelled]]  # by task
 
 
-def lesson(rows: Rows, unlearned: Collection[str] = ()) -> tuple[JointHead, Labelled]:
+def lesson(rows: Rows, unlearned: Collection[str]) -> tuple[JointHead, Labelled]:
     """The rows of all tasks together, and their loss."""
     heads = [head for head, _ in rows.values()]
     loss = JointHead.of(heads, [-1.0 if task in unlearned else 1.0 for task in rows])
