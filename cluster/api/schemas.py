@@ -153,7 +153,7 @@ class Ask(Wire):
     accept: bool = Field(
         default=False, description="Take the measured accuracy of the materialized model as it is."
     )
-    beside_base: bool = Field(default=False, description="Answer for the plain base too.")
+    beside_base: bool = Field(default=False, description="Answer for the base model alone too.")
     seconds: float = Field(default=20.0, ge=0.5, le=60, description="Deadline.")
 
 

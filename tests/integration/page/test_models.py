@@ -25,8 +25,8 @@ def test_matrices(api: FakeApi, open_page: Any) -> None:
     assert not page.locator("#interference .loudest").is_visible()  # the matrix has all
     assert page.locator("#accuracy tbody td").all_inner_texts() == [
         *("90.0", "", "90.0"),
-        *("80.0\nunknown 70.0\nfrozen 77.0", "60.0"),
-        "80.0\nunknown 65.0\nfrozen 75.0\nfrozen, unknown 60.0",
+        *("80.0\nunknown 70.0\nfrozen base 77.0", "60.0"),
+        "80.0\nunknown 65.0\nfrozen base 75.0\nfrozen base, unknown 60.0",
     ]
 
 

@@ -36,7 +36,7 @@ def test_a_picture_is_asked_about(api: FakeApi, open_page: Any) -> None:
     sides = [side.all_inner_texts() for side in page.locator("#try .beside > div").all()]
     (own,), (base,) = sides
     assert own == "me’s model\nzero digits\n0.75\nstop signs\n0.20\nnine digits\n0.05"
-    assert base == "the base alone\nnine digits\n0.60\nzero digits\n0.30\nstop signs\n0.10"
+    assert base == "the base model alone\nnine digits\n0.60\nzero digits\n0.30\nstop signs\n0.10"
     ((_, asked),) = api.asked
     assert base64.b64decode(asked["inputs"][0]["image"]) == png()
 
@@ -159,7 +159,7 @@ def test_a_visit(chromium: Any, tmp_path: Path) -> None:
         page.get_by_role("button", name="Measure it on test rows").click()
         says(page, "#accuracy tbody", "70.0")  # the task unknown
         said = page.locator("#accuracy tbody td").all_inner_texts()
-        assert said == ["88.0", "88.0\nunknown 70.0\nfrozen 80.0\nfrozen, unknown 60.0"]
+        assert said == ["88.0", "88.0\nunknown 70.0\nfrozen base 80.0\nfrozen base, unknown 60.0"]
         page.locator("#try textarea").fill("Is it a letter?")
         page.get_by_role("button", name="Ask", exact=True).click()
         says(page, "#try .beside", "0.75")

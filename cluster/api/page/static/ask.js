@@ -1,5 +1,5 @@
 // Ask the model: pictures, or texts, several at once. The model names the task; beside it are the
-// classes that the base alone finds.
+// classes that the base model alone finds.
 
 import { predict } from "./api.js";
 import { user } from "./compose.js";
@@ -83,7 +83,7 @@ function answer({ input, shown }, found, i, whose) {
     el("h3", {}, belonging?.none ? "none of these" : best),
     belonging?.none ? el("p", { className: "hint" },
       `Unlike the inputs of every task of this model (1 in 20 of their own is too); the nearest is ${best}.`) : null,
-    el("div", { className: "beside" }, side(`${found.user}’s model`, own), side("the base alone", plain)),
+    el("div", { className: "beside" }, side(`${found.user}’s model`, own), side("the base model alone", plain)),
     why(whose, input, found.digest));
 }
 

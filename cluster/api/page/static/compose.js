@@ -179,7 +179,7 @@ export function take(found, field) {
   taken = terms().join();
   $(".measure", form).hidden = !found;
   $(".update", form).hidden = ![...chosen.keys()].some((name) => !champions.has(name));
-  if (found && !isSum) told(form, `The model of now was made by ${found.method} of ${found.terms.map(written).join(" ")}.`);
+  if (found && !isSum) told(form, `${found.user}’s model was made by ${found.method} of ${found.terms.map(written).join(" ")}.`);
 }
 
 function used(made, field) {
@@ -227,7 +227,7 @@ let foreseen = ""; // the recipe whose accuracy is shown
 $(".foresee", form).addEventListener("click", () => work(form, $(".foresee", form), async () => {
   const picked = terms();
   const { user: me } = await api.me();
-  const found = await evaluated(user() || me, { term: picked, without: true }, "It is being foreseen …");
+  const found = await evaluated(user() || me, { term: picked, without: true }, "The preview is being made …");
   if (terms().join() !== picked.join()) return "The recipe has changed meanwhile: preview it again.";
   foreseen = picked.join();
   $(".foreseen", form).replaceChildren(helped(found));

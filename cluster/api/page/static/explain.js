@@ -55,7 +55,7 @@ export function helped(found) {
     const cell = el("td", {}, signed(value, 1));
     return Math.abs(value) < 0.05 ? cell : shade(cell, value > 0 ? "--green" : "--red", Math.min(1, Math.abs(value) / 20));
   });
-  return scrolling("Accuracy that is foreseen, and what each vector adds to it", made);
+  return scrolling("Preview of the accuracy, and what each vector adds to it", made);
 }
 
 // Of all tasks that are added, with the task named and not, beside a classifier on the frozen base.

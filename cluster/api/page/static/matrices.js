@@ -22,9 +22,9 @@ export async function showAccuracy(user) {
 }
 
 // Below an accuracy: where no task is named, and of a classifier on the base without vectors.
-const ofTask = (row, task) => ({ unknown: row.unknowns[task], frozen: row.frozen[task] });
+const ofTask = (row, task) => ({ unknown: row.unknowns[task], "frozen base": row.frozen[task] });
 const ofAll = (row) => ({
-  unknown: row.unknown, frozen: row.frozen_known, "frozen, unknown": row.frozen_unknown });
+  unknown: row.unknown, "frozen base": row.frozen_known, "frozen base, unknown": row.frozen_unknown });
 
 function label(row, isSeveral) {
   const time = new Date(1000 * row.at).toLocaleString([], { dateStyle: "short", timeStyle: "short" });
