@@ -12,7 +12,6 @@ from cluster.domain.base import Base
 from cluster.domain.compositions import Composition, RecipeTerm
 from cluster.domain.work import Evaluated, TaskAccuracy
 
-LIBRARIES = {"open_clip": "open_clip", "transformers": "transformers", "timm": "timm"}
 POOLINGS = {  # of tokens [B, L, D] and their mask [B, L, 1]
     "mean": "(tokens * mask).sum(1) / mask.sum(1)",
     "cls": "tokens[:, 0]",
@@ -101,7 +100,7 @@ def _metadata(card: Card) -> str:
         model_name=card.model.user,
         license=card.licence or "unknown",
         base_model=base_on_hub(card.base),
-        library_name=LIBRARIES.get(card.format),
+        library_name=None if card.format == "safetensors" else card.format,
         tags=["task-vectors", "model-merging"],
         eval_results=results,
     )
