@@ -203,7 +203,7 @@ def _behind(task: shown.TaskStatus, ahead: Mapping[str, int]) -> shown.TaskStatu
 
 def _going_first(state: State) -> Iterator[PlannedRun]:
     """What runs, and then what waits, in its turn. What no node can hold keeps nobody waiting."""
-    yield from (one for one in state.runs.values() if one.state == shown.RunState.RUNNING)
+    yield from state.running
     yield from (one for one in in_order(state) if placeable(state.nodes, one.needs))
 
 

@@ -133,5 +133,4 @@ def ends(state: State, left: Callable[[PlannedRun], float | None], now: float) -
 
 def _in_order(state: State) -> list[PlannedRun]:
     """What runs, then what waits as it goes."""
-    running = [run for run in state.runs.values() if run.state == RunState.RUNNING]
-    return running + in_order(state)[:HORIZON]
+    return state.running + in_order(state)[:HORIZON]

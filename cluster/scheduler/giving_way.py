@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cluster.domain.status import RunState
 from cluster.scheduler.queue import has_room, in_turn, with_back
 from cluster.scheduler.state import Needs, Node, PlannedRun, State, Urgency
 
@@ -32,9 +31,8 @@ def mark(state: State) -> None:
 
 def giving_way(state: State) -> list[PlannedRun]:
     """Those in whose place the first starts that waits, in the order of the queue, and can."""
-    running = [run for run in state.runs.values() if run.state == RunState.RUNNING]
     # Those that were told before, then upkeep, then those that were accepted last.
-    running.sort(key=lambda run: (not run.gives_way, -run.urgency, -run.number))
+    running = sorted(state.running, key=lambda r: (not r.gives_way, -r.urgency, -r.number))
     for waiting in in_turn(state) if any(_could(state, run) for run in running) else ():
         able = [run for run in running if _gives_way_to(state, run, waiting)]
         if chosen := _fewest(state, waiting.needs, able):

@@ -61,7 +61,7 @@ def _workers_on(node: Node, needs: Needs) -> int:
 
 def free(state: State) -> Node:
     """What neither a running run nor serving has, over all nodes; below 0 after a node was lost."""
-    taken = [run.needs for run in state.runs.values() if run.state == RunState.RUNNING]
+    taken = [run.needs for run in state.running]
     return Node(
         sum(n.cpus - n.held_cpus for n in state.nodes) - sum(n.workers * n.cpus for n in taken),
         sum(n.gpus - n.held_gpus for n in state.nodes) - sum(n.workers * n.gpus for n in taken),
@@ -98,8 +98,8 @@ def _in_one_piece(state: State, needs: Needs, given: Sequence[Needs] = ()) -> bo
         large = (one for one in groups if one.gpus > 0.5 and one.gpus + needs.gpus > 1)
         return sum(one.workers * max(1, one.gpus) for one in large)
 
-    running = (run.needs for run in state.runs.values() if run.state == RunState.RUNNING)
-    left = sum(n.gpus - n.held_gpus for n in state.nodes) - closed(running) + closed(given)
+    left = sum(n.gpus - n.held_gpus for n in state.nodes) + closed(given)
+    left -= closed(run.needs for run in state.running)
     return needs.workers * max(1, needs.gpus) <= left
 
 
@@ -173,7 +173,7 @@ def _leaves(state: State, late: PlannedRun, needs: Needs) -> bool:
 
 def _firsts(state: State) -> list[PlannedRun]:
     """Of each urgency the first that waits; one that no node can hold now keeps nobody waiting."""
-    queued = [run for run in state.runs.values() if run.state == RunState.QUEUED]
+    queued = state.queued
     able = {needs for needs in {run.needs for run in queued} if placeable(state.nodes, needs)}
     waiting: dict[Urgency, list[PlannedRun]] = {urgency: [] for urgency in Urgency}
     for run in queued:
@@ -189,7 +189,7 @@ def _turn(state: State, run: PlannedRun) -> tuple[bool, int, int]:
 
 def in_order(state: State) -> list[PlannedRun]:
     """What waits, as it starts where there is room for each, and nothing else comes."""
-    waiting = [run for run in state.runs.values() if run.state == RunState.QUEUED]
+    waiting = state.queued
     rounds = Counter[tuple[Urgency, str | None]]()
     keys = dict[str, tuple[Urgency, bool, int, int, int]]()
     for run in sorted(waiting, key=lambda run: run.number):
@@ -232,16 +232,14 @@ def reason(state: State, run: PlannedRun, visibility: Visibility = ALL) -> str:
             found += " in parts"
     if state.free and _is_enough(room, run.needs) and not placeable(state.free, run.needs):
         found = "free are " + "; ".join(_has(node) for node in state.free)
-    running = (other for other in state.runs.values() if other.state == RunState.RUNNING)
     doing = ["serving"] if any(n.held_cpus or n.held_gpus for n in state.nodes) else []
-    doing += [_name(one, visibility) + one.gives_way * ", which gives way" for one in running]
+    doing += [_name(r, visibility) + r.gives_way * ", which gives way" for r in state.running]
     return f"needs {asked}, {found}: {', '.join(doing) or 'it starts next'}"
 
 
 def situation(state: State) -> object:
     """What `waits_for` and `reason` say of any run depends on: while it is the same, so is that."""
-    running = (run for run in state.runs.values() if run.state == RunState.RUNNING)
-    places = tuple((run.run_id, run.gives_way) for run in running)
+    places = tuple((run.run_id, run.gives_way) for run in state.running)
     firsts = _firsts(state)
     turns = tuple(run.run_id for run in firsts)
     late = tuple(run.run_id for run in _late(state, firsts))

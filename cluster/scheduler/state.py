@@ -191,6 +191,14 @@ class State:
     # about when runs will be done, as of the last look: told, and nothing is decided by it
     ends: dict[str, float] = field(default_factory=dict[str, float])
 
+    @property
+    def running(self) -> list[PlannedRun]:
+        return [run for run in self.runs.values() if run.state == RunState.RUNNING]
+
+    @property
+    def queued(self) -> list[PlannedRun]:
+        return [run for run in self.runs.values() if run.state == RunState.QUEUED]
+
 
 # -- what happens
 
