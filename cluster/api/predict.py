@@ -21,7 +21,7 @@ from cluster.domain.api import CoordinatorAPI
 from cluster.domain.base import identity
 from cluster.domain.compositions import Composition
 from cluster.domain.explanations import Explanations
-from cluster.domain.operations import Answers, best
+from cluster.domain.operations import Answers
 from cluster.domain.work import TaskAccuracy
 from tacl.errors import Inexact, TooLarge, TooLate
 
@@ -65,7 +65,7 @@ async def explain(body: Explain, asked: Look) -> Explanations:
                 f"{limits.EXPLAINED_ROWS} passes at once; send fewer inputs"
             )
         found = await asked.service.predict(question)
-    return Explanations(user=user, digest=model.digest, explanations=found.explanations)
+    return found.explained(question)
 
 
 def _raw(one: Input, place: int) -> bytes | str:
@@ -84,17 +84,7 @@ async def answered(body: Ask, inputs: Sequence[bytes | str], asked: Asked) -> An
             measured = await _measured(asked, user, model, body)
         question = Question(model, inputs, body.tasks, body.way, body.beside_base)
         found = await asked.service.predict(replace(question, pixels=weight.pixels))
-    return Answers(
-        user=user,
-        digest=model.digest,
-        way=body.way,
-        best=best(found.answers, body.tasks),
-        answers=tuple(found.answers),
-        belonging=tuple(found.belonging),
-        base=None if found.base is None else tuple(found.base),
-        measured=measured,
-        seconds=time.perf_counter() - started,
-    )
+    return found.told(question, time.perf_counter() - started, measured=measured)
 
 
 @asynccontextmanager

@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from cluster.domain.api import CoordinatorAPI
 from cluster.domain.compositions import Composition, CompositionMethod, Method
-from cluster.domain.explanations import Explanation
+from cluster.domain.explanations import Explanation, Explanations
 from cluster.domain.figures import PredictorFigures, StoreFigures
-from cluster.domain.operations import AnswerWay, Belonging, Ranked
+from cluster.domain.operations import Answers, AnswerWay, Belonging, Ranked, best
 from cluster.domain.tasks import UNSAID, Options, Reading, Submission
 from cluster.storage.home import Home
 
@@ -46,14 +46,32 @@ class Question:
 
 @dataclass(frozen=True)
 class Answered:
-    """An answer per input, and those of the plain base when they were asked for; or the features
-    of each; or an explanation of each."""
+    """An answer per input, and those of the base model alone when they were asked for; or the
+    features of each; or an explanation of each."""
 
     answers: list[Ranked]
     base: list[Ranked] | None = None
     belonging: list[Belonging] = field(default_factory=list)
     features: list[list[float]] | None = None
     explanations: tuple[Explanation, ...] = ()
+
+    def told(self, asked: Question, seconds: float, **measured: Any) -> Answers:
+        """To who asked."""
+        return Answers(
+            user=asked.model.user,
+            digest=asked.model.digest,
+            way=asked.way,
+            best=best(self.answers, asked.tasks),
+            answers=tuple(self.answers),
+            belonging=tuple(self.belonging),
+            base=None if self.base is None else tuple(self.base),
+            seconds=seconds,
+            **measured,
+        )
+
+    def explained(self, asked: Question) -> Explanations:
+        user, digest = asked.model.user, asked.model.digest
+        return Explanations(user=user, digest=digest, explanations=self.explanations)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from cluster.domain.base import RequestContext
 from cluster.domain.compositions import Composition, Method
 from cluster.domain.explanations import Explanations
 from cluster.domain.names import meant
-from cluster.domain.operations import Answers, best
+from cluster.domain.operations import Answers
 from cluster.domain.receipts import MovedAlias
 from cluster.domain.reports import VectorStatus
 from cluster.domain.status import CompositionRun, CompositionState, RunStatus
@@ -230,16 +230,8 @@ class ModelOperations(Session):
         tasks = tasks and listed(tasks, "tasks")
         if self._server is not None:
             return self._server.query(user, raw, tasks)
-        started, model = time.monotonic(), self.composition(user)
-        found = self.predictor.ask(Question(model, raw, tasks))
-        return Answers(
-            user=user,
-            digest=model.digest,
-            best=best(found.answers, tasks),
-            answers=tuple(found.answers),
-            belonging=tuple(found.belonging),
-            seconds=time.monotonic() - started,
-        )
+        started, asked = time.monotonic(), Question(self.composition(user), raw, tasks)
+        return self.predictor.ask(asked).told(asked, time.monotonic() - started)
 
     def predict(
         self, user: str, data: Data, task: str | None = None, input_column: str | None = None
@@ -282,7 +274,6 @@ class ModelOperations(Session):
         raw = raw_inputs(inputs, self.base().modality)
         if self._server is not None:
             return self._server.explain(user, raw, task)
-        model = self.composition(user)
         tasks = None if task is None else [task]
-        found = self.predictor.ask(Question(model, raw, tasks, explain=True))
-        return Explanations(user=user, digest=model.digest, explanations=found.explanations)
+        asked = Question(self.composition(user), raw, tasks, explain=True)
+        return self.predictor.ask(asked).explained(asked)

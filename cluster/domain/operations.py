@@ -165,7 +165,7 @@ class Answers(Reply):
         "the heads are fitted.",
     )
     base: tuple[Ranked, ...] | None = Field(
-        default=None, description="The answers of the plain base, where they were asked for."
+        default=None, description="The answers of the base model alone, where they were asked for."
     )
     measured: dict[str, TaskAccuracy] | None = Field(
         default=None, description="Accuracies of the materialized model, where that answered."
