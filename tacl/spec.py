@@ -50,6 +50,11 @@ class BaseSpec:
         size = f"?size={self.size}" if self.size else ""
         return f"{self.scheme}{name}{weights}{size}"
 
+    @property
+    def folder(self) -> Path:
+        """What the name is where it names a folder of this machine."""
+        return Path(os.path.expanduser(self.name))
+
     def placed(self) -> BaseSpec:
         """The same from wherever it is read: paths are absolute, ids of hubs stay as they are.
         Raises BaseNotFound for a path where nothing is. Looks at no content."""

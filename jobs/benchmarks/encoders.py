@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -69,7 +68,7 @@ def subject(text: str) -> Subject:
     """Raises BadBase and BaseNotFound."""
     spec = BaseSpec.parse(text)
     makers = {"open_clip": _random_clip, "timm": _random_vision, "hf": _random_text}
-    stored = spec.scheme == "embedded" or spec.weights or Path(spec.name).expanduser().is_dir()
+    stored = spec.scheme == "embedded" or spec.weights or spec.folder.is_dir()
     found = _stored(spec) if stored else makers[spec.scheme](spec)
     found.encoder.eval().requires_grad_(False)
     return found

@@ -58,15 +58,14 @@ def whole_model(spec: BaseSpec) -> tuple[Any, Any]:
 
 
 def _library_name(spec: BaseSpec) -> str:
-    name = os.path.expanduser(spec.name)
-    return f"local-dir:{name}" if os.path.isdir(name) else name
+    return f"local-dir:{spec.folder}" if spec.folder.is_dir() else spec.name
 
 
 def _access(spec: BaseSpec) -> AbstractContextManager[str]:
     """Checks names first, because they need no network."""
     import open_clip
 
-    directory, weights = Path(os.path.expanduser(spec.name)), spec.weights
+    directory, weights = spec.folder, spec.weights
     if directory.is_dir():
         if not (directory / "open_clip_config.json").is_file():
             raise spec.missing(f"the directory {directory} has no open_clip_config.json")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -86,7 +85,7 @@ def whole_model(spec: BaseSpec) -> tuple[Any, Any, str]:
 
 
 def _access(spec: BaseSpec) -> AbstractContextManager[str]:
-    directory = Path(os.path.expanduser(spec.name))
+    directory = spec.folder
     if directory.is_dir():
         if not (directory / "config.json").is_file():
             raise spec.missing(f"the directory {directory} has no config.json")
@@ -102,7 +101,7 @@ def _read(spec: BaseSpec, where: str) -> tuple[Any, Any, str]:
     from transformers import AutoModel, AutoTokenizer
     from transformers.utils import logging
 
-    source = os.path.expanduser(spec.name)
+    source = str(spec.folder)
     logging.disable_progress_bar()
     options = {"revision": spec.weights} if spec.weights else {}
     try:

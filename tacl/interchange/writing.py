@@ -129,9 +129,8 @@ def _clip_config(spec: BaseSpec) -> dict[str, Any]:
         from tacl.embedded import model
 
         return model.config()
-    folder = Path(os.path.expanduser(spec.name))
-    if folder.is_dir():
-        return json.loads((folder / "open_clip_config.json").read_text())["model_cfg"]
+    if spec.folder.is_dir():
+        return json.loads((spec.folder / "open_clip_config.json").read_text())["model_cfg"]
     config = open_clip.get_model_config(spec.name)
     assert config is not None  # it was loaded by this name
     return config
