@@ -18,7 +18,7 @@ from torch import Tensor
 
 from cluster.domain.compositions import Composition, RecipeTerm
 from cluster.domain.explanations import parts_of
-from cluster.domain.methods import answering, is_plain, judged
+from cluster.domain.methods import answering, is_plain, judged, require_linearized
 from cluster.domain.tasks import VectorRef
 from cluster.domain.work import ClassReport, Evaluated, EvaluateWork, TaskAccuracy, TaskData
 from cluster.learner.artifacts import BATCH, Materials, given_device
@@ -29,7 +29,6 @@ from cluster.storage.samples import Raw, labelled_rows
 from tacl.backbone import Item
 from tacl.compose.arithmetic import composed
 from tacl.compose.materialized import materialized, materialized_features
-from tacl.errors import MixedRegimes
 from tacl.evaluation import metrics
 from tacl.evaluation.classes import accuracies, confusion, f1_scores
 from tacl.heads.head import Head
@@ -49,7 +48,8 @@ def evaluate(work: EvaluateWork, home: Home, tell: Tell) -> Evaluated:
     Raises MixedRegimes for vectors that were not trained in the linearized model.
     """
     started = time.monotonic()
-    _require_linearized(work)
+    own = [task.individual for task in work.tasks if task.individual is not None]
+    require_linearized("an evaluation", [*(one.vector for one in work.composition.terms), *own])
     materials = Materials(home, work.base, given_device())
     kept_at = home.path / "cache" / "tangents"
     per_task: dict[str, dict[str, float]] = {}
@@ -294,11 +294,3 @@ class TestRows:
 
 def _alone(vector: VectorRef) -> Terms:
     return (RecipeTerm(coefficient=1.0, vector=vector),)
-
-
-def _require_linearized(work: EvaluateWork) -> None:
-    used = [term.vector for term in work.composition.terms]
-    used += [task.individual for task in work.tasks if task.individual is not None]
-    foreign = [f"{v.task} v{v.version}" for v in used if v.regime != "linearized"]
-    if foreign:
-        raise MixedRegimes(f"{', '.join(foreign)}: only linearized vectors can be evaluated so far")

@@ -177,5 +177,5 @@ def test_a_vector_left_out_is_the_model_composed_without_it(scene: Scene) -> Non
 
 def test_ordinary_vectors_are_not_evaluated_as_linearized_ones(scene: Scene) -> None:
     ordinary = scene.refs[0].model_copy(update={"regime": "ordinary"})
-    with pytest.raises(MixedRegimes, match="task1 v1"):
+    with pytest.raises(MixedRegimes, match="task1@v1: ordinary vectors"):
         evaluate(scene, tiny.composition((1.0, ordinary)))
