@@ -63,7 +63,9 @@ def main(encoder: str = "") -> None:
         rest = [x for other, (x, _) in train.items() if other != team]
         if team in TEAMS:
             vectors[team] = tacl.train(base, (x, y), heads[team], against=rest, learning_rate=rate)
-    novelty = Novelty.of(heads, {team: tacl.features(base, x) for team, (x, _) in held.items()})
+    learnt = {team: (tacl.features(base, x), y) for team, (x, y) in train.items() if team in TEAMS}
+    judged = {team: tacl.features(base, x) for team, (x, _) in held.items()}
+    novelty = Novelty.of(heads, learnt, judged)
     everybody, every_class = dict.fromkeys(TEAMS, 1.0), union([heads[team] for team in TEAMS])
     print("team       base   own   sum   team unknown")
     for number, (team, (x, y)) in enumerate(zip(TEAMS, test.values(), strict=False)):
@@ -72,7 +74,9 @@ def main(encoder: str = "") -> None:
         found = *map(known.accuracy, ({}, {team: 1.0}, everybody)), unknown.accuracy(everybody)
         print(f"{team:9}", *(f"{one:.3f}" for one in found))
     low = novelty.threshold(TEAMS)
-    none = {k: novelty.belonging(tacl.features(base, x), TEAMS) < low for k, (x, _) in test.items()}
+    none = {
+        k: novelty.typicality(tacl.features(base, x), TEAMS) < low for k, (x, _) in test.items()
+    }
     print("none of these:", *(f"{team} {told.float().mean():.3f}" for team, told in none.items()))
 
 

@@ -136,9 +136,10 @@ def _likeliest(answer: Ranked) -> Candidate:
 
 class Belonging(Reply):
     """Whether an input is of any task of a model. `none`: of none of these, unlike the inputs of
-    every one of them: 19 of 20 validation rows of these tasks have a higher `probability`, and 1 in
-    20 is told to be of none too. It may be near to 1 where tasks are easily told from what else the
-    home has seen."""
+    every one of them: `probability`, and how near it is to one of their classes, are together less
+    than for 19 of 20 validation rows of these tasks; 1 in 20 is told to be of none too.
+    `probability`, of these tasks beside all that the home has seen, is near to 1 for much that it
+    has not."""
 
     probability: float = Field(examples=[0.97])
     none: bool

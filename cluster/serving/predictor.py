@@ -317,9 +317,9 @@ class _Asked:
     def belonging(self, columns: Columns) -> list[Belonging]:
         if self.novelty is None or not self.plain:
             return []
-        probability_N = self.novelty.belonging(torch.stack(self.plain), columns.heads)
-        least = self.novelty.threshold(columns.heads)
-        return [Belonging(probability=p, none=p < least) for p in probability_N.tolist()]
+        belonging_N, none_N = self.novelty.told(torch.stack(self.plain), columns.heads)
+        told = zip(belonging_N.tolist(), none_N.tolist(), strict=True)
+        return [Belonging(probability=chance, none=none) for chance, none in told]
 
     def _explained(self, columns: Columns, row: int) -> Explanation:
         plain_E = self._parts[0].plain[row]

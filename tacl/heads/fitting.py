@@ -99,7 +99,9 @@ def frozen_heads(
     )
     judged_by = {**validation, GENERIC: judged}
     heads = fitted_heads({**wide, GENERIC: nothing}, {**train, GENERIC: learned}, judged_by)
-    novelty = Novelty.of(heads, {task: rows.features_ND for task, rows in judged_by.items()})
+    seen = {task: (train[task].features_ND, train[task].labels_N) for task in wide}
+    judging = {task: rows.features_ND for task, rows in judged_by.items()}
+    novelty = Novelty.of(heads, seen, judging)
     return {task: heads[task] for task in wide}, novelty
 
 

@@ -2,14 +2,16 @@
 
 At theta0 one softmax is over the classes of every task that heads are fitted of, and one more for
 the generic samples, which are of no task. What it gives to the tasks of a model is the probability
-that a row belongs there; what it gives to others, that it does not.
+that a row belongs there; what it gives to others, that it does not. Of what nobody has shown it, it
+knows nothing: so a row also has to be as near to the classes of these tasks as their own rows are
+(results/heads-choice.md has what either gives alone).
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -17,42 +19,65 @@ from torch import Tensor
 from tacl.data.splits import sample_rows
 from tacl.heads.columns import Columns
 from tacl.heads.head import Head, union
+from tacl.heads.mahalanobis import Mahalanobis
 from tacl.vectors.params import Params
 
 GENERIC = ""  # in the place of a task's name: samples of no task
 KEPT = 0.95  # of a model's own rows belong to it
-REMEMBERED = 1000  # thresholds, of different models
+REMEMBERED = 100  # of different models
 JUDGED = 2000  # validation rows of all tasks together, from which the threshold of a model comes
 
 
 @dataclass(frozen=True)
+class Own:
+    """What validation rows of a model's tasks have, each in rising order: P(the tasks | x), and how
+    near they are; and the least typicality that KEPT of them reach."""
+
+    belonging_N: Tensor
+    near_N: Tensor | None
+    threshold: float
+
+
+@dataclass(frozen=True)
 class Novelty:
-    """`head`: columns of the tasks, `sizes` of each. `judged_NT`: P(task | x) of validation rows,
-    of the task `whose_N`."""
+    """`head`: columns of the tasks, `sizes` of each. Of validation rows of the task `whose_N`
+    `judged_NT` is P(task | x), and `far_NT` the distance to each task. Without `space`, as in a
+    home of an earlier version, nothing is near or far."""
 
     head: Head
     sizes: Mapping[str, int]
     judged_NT: Tensor
     whose_N: Tensor
-    # Thresholds by the tasks: whoever asks a model often asks for the same one.
-    _reached: dict[frozenset[str], float] = field(default_factory=dict, init=False, repr=False)
+    space: Mahalanobis | None = None
+    far_NT: Tensor | None = None
+    # By the tasks: whoever asks a model often asks for the same one.
+    _known: dict[frozenset[str], Own] = field(default_factory=dict, init=False, repr=False)
 
     @staticmethod
-    def of(heads: Mapping[str, Head], validation: Mapping[str, Tensor]) -> Novelty:
-        """From heads that were fitted together on f(x; theta0), features_ND in `validation`.
+    def of(
+        heads: Mapping[str, Head],
+        train: Mapping[str, tuple[Tensor, Tensor]],
+        validation: Mapping[str, Tensor],
+    ) -> Novelty:
+        """From heads that were fitted together on f(x; theta0), and features_ND there with their
+        labels_N; of a task without `train`, as of the generic samples, no row is near.
 
         Of a task its share of JUDGED is chosen, whatever the order of its rows.
         """
         most = max(1, JUDGED // len(heads))
-        columns, judged, whose = Columns(heads), [], []
+        sizes = {task: len(head.classes) for task, head in heads.items()}
+        space = Mahalanobis.of(train, sizes)
+        columns, judged, far, whose = Columns(heads), [], [], []
         for place, task in enumerate(heads):
             rows_ND = validation[task]
             some_ND = rows_ND[sample_rows(range(len(rows_ND)), most, 0)]
             shares = columns.joint(some_ND)
             judged.append(torch.stack([shares[other].sum(-1) for other in heads], -1))
             whose.append(torch.full((len(some_ND),), place))
-        sizes = {task: len(head.classes) for task, head in heads.items()}
-        return Novelty(union(list(heads.values())), sizes, torch.cat(judged), torch.cat(whose))
+            if space is not None:
+                far.append(space.distances(some_ND, [*sizes.values()]))
+        found = union(list(heads.values())), sizes, torch.cat(judged), torch.cat(whose)
+        return Novelty(*found, space, torch.cat(far) if far else None)
 
     def belonging(self, plain_NE: Tensor, tasks: Collection[str]) -> Tensor:
         """P(some of the tasks | x), [N], of rows as they are at theta0."""
@@ -60,53 +85,113 @@ class Novelty:
         sizes_T = torch.tensor([*self.sizes.values()])
         return shares_NC[:, self._own(tasks).repeat_interleave(sizes_T)].sum(-1)
 
+    def typicality(self, plain_NE: Tensor, tasks: Collection[str]) -> Tensor:
+        """The share of the tasks' own validation rows whose `belonging` is no higher, times the
+        share of those that are no nearer to a class of the tasks; [N]."""
+        return self._at(plain_NE, self.belonging(plain_NE, tasks), tasks)
+
+    def told(self, plain_NE: Tensor, tasks: Collection[str]) -> tuple[Tensor, Tensor]:
+        """`belonging`, and which rows are of none of the tasks, bool [N]."""
+        belonging_N = self.belonging(plain_NE, tasks)
+        return belonging_N, self._at(plain_NE, belonging_N, tasks) < self.threshold(tasks)
+
+    def _at(self, plain_NE: Tensor, belonging_N: Tensor, tasks: Collection[str]) -> Tensor:
+        far_N = None
+        if self.space is not None:
+            rows_NE = plain_NE[..., : len(self.space.matrix_EE)]
+            far_NT = self.space.distances(rows_NE, [*self.sizes.values()])
+            far_N = self._nearest(far_NT, self._own(tasks))
+        return self._typical(self._of(tasks), belonging_N, far_N)
+
     def threshold(self, tasks: Collection[str]) -> float:
         """What KEPT of the tasks' own validation rows reach; 0 for tasks without any."""
+        return self._of(tasks).threshold
+
+    def _of(self, tasks: Collection[str]) -> Own:
         asked = frozenset(tasks)
-        if (found := self._reached.get(asked)) is None:
+        if (found := self._known.get(asked)) is None:
             own_T = self._own(asked)
-            rows_NT = self.judged_NT[own_T[self.whose_N]]
-            found = rows_NT[:, own_T].sum(-1).quantile(1 - KEPT).item() if len(rows_NT) else 0.0
-            if len(self._reached) >= REMEMBERED:
-                self._reached.clear()
-            self._reached[asked] = found
+            belonging_N, far_N = self._judged(own_T, own_T[self.whose_N])
+            near_N = None if far_N is None else (-far_N).sort().values
+            found = Own(belonging_N.sort().values, near_N, 0.0)
+            if len(belonging_N):
+                typical_N = self._typical(found, belonging_N, far_N)
+                found = replace(found, threshold=typical_N.quantile(1 - KEPT).item())
+            if len(self._known) >= REMEMBERED:
+                self._known.clear()
+            self._known[asked] = found
         return found  # whatever other threads have made of what is remembered
+
+    def _judged(self, own_T: Tensor, which_N: Tensor) -> tuple[Tensor, Tensor | None]:
+        """P(the tasks | x) of these validation rows, and their distance to the tasks."""
+        belonging_N = self.judged_NT[which_N][:, own_T].sum(-1)
+        far_NT = None if self.far_NT is None else self.far_NT[which_N]
+        return belonging_N, None if far_NT is None else self._nearest(far_NT, own_T)
+
+    @staticmethod
+    def _nearest(far_NT: Tensor, own_T: Tensor) -> Tensor:
+        return far_NT.masked_fill(~own_T, torch.inf).min(-1).values
+
+    @staticmethod
+    def _typical(own: Own, belonging_N: Tensor, far_N: Tensor | None) -> Tensor:
+        typical_N = _share(own.belonging_N, belonging_N)
+        if own.near_N is not None and far_N is not None:
+            typical_N = typical_N * _share(own.near_N, -far_N)
+        return typical_N
 
     def _own(self, tasks: Collection[str]) -> Tensor:
         """Which of all tasks are among these, bool [T]."""
         return torch.tensor([task in tasks for task in self.sizes])
 
     def area(self, own: Mapping[str, Tensor], foreign_ND: Tensor) -> float:
-        """Area under the ROC curve of `belonging`: rows of a model's own tasks, features_ND at
+        """Area under the ROC curve of `typicality`: rows of a model's own tasks, features_ND at
         theta0, against foreign ones; mean over the own tasks."""
-        foreign_N = self.belonging(foreign_ND, own)
-        areas = [roc_area(self.belonging(f_ND, own), foreign_N) for f_ND in own.values()]
+        foreign_N = self.typicality(foreign_ND, own)
+        areas = [roc_area(self.typicality(f_ND, own), foreign_N) for f_ND in own.values()]
         return sum(areas) / len(areas)
 
     def auroc(self, own: Mapping[str, Tensor]) -> float | None:
         """The same against the judged rows of every other task, mean over all pairs of a task and
         another. None where there is no other."""
-        own_T = self._own(own)
-        foreign_M = self.judged_NT[:, own_T].sum(-1)
-        others = [foreign_M[self.whose_N == i] for i in (~own_T).nonzero().flatten().tolist()]
-        scores = [self.belonging(plain_NE, own) for plain_NE in own.values()]
+        own_T, known = self._own(own), self._of(own)
+        others = [
+            self._typical(known, *self._judged(own_T, self.whose_N == other))
+            for other in (~own_T).nonzero().flatten().tolist()
+        ]
+        scores = [self.typicality(plain_NE, own) for plain_NE in own.values()]
         areas = [roc_area(own_N, other_M) for own_N in scores for other_M in others]
         return sum(areas) / len(areas) if areas else None
 
     def to_params(self) -> Params:
         sizes = torch.frombuffer(bytearray(json.dumps(self.sizes).encode()), dtype=torch.uint8)
-        head = {f"head.{name}": value for name, value in self.head.to_params().items()}
-        return {**head, "sizes": sizes, "judged": self.judged_NT, "whose": self.whose_N}
+        params = {f"head.{name}": value for name, value in self.head.to_params().items()}
+        params |= {"sizes": sizes, "judged": self.judged_NT, "whose": self.whose_N}
+        if self.space is not None and self.far_NT is not None:
+            params |= {f"space.{name}": value for name, value in self.space.to_params().items()}
+            params["far"] = self.far_NT
+        return params
 
     @staticmethod
     def from_params(params: Params) -> Novelty:
-        head = {
-            name.removeprefix("head."): value
-            for name, value in params.items()
-            if name.startswith("head.")
-        }
+        """Those of an earlier version have no space."""
+        head, space = (_part(params, name) for name in ("head.", "space."))
         sizes = json.loads(bytes(params["sizes"].tolist()).decode())
-        return Novelty(Head.from_params(head), sizes, params["judged"], params["whose"])
+        found = Head.from_params(head), sizes, params["judged"], params["whose"]
+        return Novelty(*found, Mahalanobis.from_params(space) if space else None, params.get("far"))
+
+
+def _part(params: Params, prefix: str) -> Params:
+    return {
+        name.removeprefix(prefix): value
+        for name, value in params.items()
+        if name.startswith(prefix)
+    }
+
+
+def _share(rising_M: Tensor, values_N: Tensor) -> Tensor:
+    """The share of the first that is no higher, [N]; 0 where there are none."""
+    below_N = torch.searchsorted(rising_M, values_N.contiguous(), right=True)
+    return below_N / max(1, len(rising_M))
 
 
 def roc_area(higher_N: Tensor, lower_M: Tensor) -> float:

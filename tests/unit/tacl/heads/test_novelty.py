@@ -47,19 +47,44 @@ def test_most_own_rows_belong_and_most_others_do_not(
     novelty, others = found[1], PLACES.keys() - own
     least = novelty.threshold(own)
     for task in own:
-        belongs_N = novelty.belonging(features(task, 400), own) >= least
+        belongs_N = novelty.typicality(features(task, 400), own) >= least
         assert belongs_N.double().mean() > KEPT - 0.05
     for task in others:
-        belongs_N = novelty.belonging(features(task, 400), own) >= least
+        belongs_N = novelty.typicality(features(task, 400), own) >= least
         assert belongs_N.double().mean() < 0.2
     area = novelty.auroc({task: features(task, 200) for task in own})
     assert area is not None
     assert area > 0.95
 
 
+def test_what_nobody_has_shown_does_not_belong(found: tuple[dict[str, Head], Novelty]) -> None:
+    """It looks like no task, nor like the generic samples."""
+    novelty, own = found[1], ["a", "b"]
+    strange_ND = 0.7 * torch.randn(400, DIMENSION, generator=RANDOM)
+    strange_ND[:, 6] += 3
+    least = novelty.threshold(own)
+    assert (novelty.typicality(strange_ND, own) < least).double().mean() > 0.9
+    belonging_N, none_N = novelty.told(strange_ND, own)
+    assert torch.equal(none_N, novelty.typicality(strange_ND, own) < least)
+    judged_N = torch.cat([novelty.belonging(features(task, 400), own) for task in own])
+    assert (belonging_N < judged_N.quantile(1 - KEPT)).double().mean() < 0.8  # told by that alone
+
+
+def test_one_of_an_earlier_version_knows_what_belongs(
+    found: tuple[dict[str, Head], Novelty],
+) -> None:
+    params = found[1].to_params()
+    old = {name: value for name, value in params.items() if "space" not in name and name != "far"}
+    novelty = Novelty.from_params(old)
+    least = novelty.threshold(["a"])
+    assert (novelty.typicality(features("a", 400), ["a"]) >= least).double().mean() > KEPT - 0.05
+    assert (novelty.typicality(features("b", 400), ["a"]) >= least).double().mean() < 0.2
+
+
 def test_of_strange_tasks_nothing_belongs(found: tuple[dict[str, Head], Novelty]) -> None:
     assert found[1].threshold(["c"]) == 0
     assert torch.equal(found[1].belonging(features("a", 5), ["c"]), torch.zeros(5))
+    assert torch.equal(found[1].typicality(features("a", 5), ["c"]), torch.zeros(5))
 
 
 def test_a_threshold_is_found_once_for_the_same_tasks_in_any_order(
@@ -89,12 +114,13 @@ def test_it_is_the_same_after_a_file(found: tuple[dict[str, Head], Novelty]) -> 
     again = Novelty.from_params(found[1].to_params())
     inputs_ND = features("a", 9)
     assert torch.equal(again.belonging(inputs_ND, ["a"]), found[1].belonging(inputs_ND, ["a"]))
+    assert torch.equal(again.typicality(inputs_ND, ["a"]), found[1].typicality(inputs_ND, ["a"]))
     assert again.threshold(["a", "b"]) == found[1].threshold(["a", "b"])
 
 
 def test_judged_rows_are_bounded() -> None:
     heads = {t: Head(torch.zeros(1, DIMENSION), 1.0, (t,)) for t in ("a", "b")}
-    novelty = Novelty.of(heads, {task: torch.ones(JUDGED, DIMENSION) for task in heads})
+    novelty = Novelty.of(heads, {}, {task: torch.ones(JUDGED, DIMENSION) for task in heads})
     assert len(novelty.judged_NT) == JUDGED
 
 
@@ -103,7 +129,7 @@ def test_the_order_of_validation_rows_means_little() -> None:
     by_class_ND = torch.eye(DIMENSION)[:2].repeat_interleave(JUDGED, 0)
     both = Head(torch.eye(DIMENSION)[:2], 1.0, ("b0", "b1"))
     first = Head(torch.eye(DIMENSION)[:1], 9.0, ("first",))
-    told = Novelty.of({"a": first, "b": both}, {"a": by_class_ND, "b": by_class_ND})
+    told = Novelty.of({"a": first, "b": both}, {}, {"a": by_class_ND, "b": by_class_ND})
     assert len(told.judged_NT.unique(dim=0)) == 2
 
 
@@ -119,3 +145,5 @@ def test_one_of_before_inner_blocks_reads_f_alone(found: tuple[dict[str, Head], 
     beside_NE = torch.cat([plain_ND, torch.randn(20, 6, generator=RANDOM)], -1)
     expected_N = found[1].belonging(plain_ND, ["a"])
     torch.testing.assert_close(found[1].belonging(beside_NE, ["a"]), expected_N)
+    expected_N = found[1].typicality(plain_ND, ["a"])
+    torch.testing.assert_close(found[1].typicality(beside_NE, ["a"]), expected_N)
