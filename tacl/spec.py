@@ -58,13 +58,17 @@ class BaseSpec:
     def placed(self) -> BaseSpec:
         """The same from wherever it is read: paths are absolute, ids of hubs stay as they are.
         Raises BaseNotFound for a path where nothing is. Looks at no content."""
-        name, weights = self.name, self.weights
+        weights = self.weights
         if self.scheme in ("hf", "open_clip"):
-            name = self._placed(name, must_exist=is_path(name))
-        if weights is not None and self.scheme in ("open_clip", "timm"):
-            must_exist = self.scheme == "timm" or is_path(weights)
-            weights = self._placed(weights, must_exist)
-        return replace(self, name=name, weights=weights)
+            whole = self.name if weights is None else f"{self.name}@{weights}"
+            name = self._placed(whole, must_exist=is_path(whole))
+            if weights is None or name != whole:  # a directory, which may have @ in its name
+                return replace(self, name=name, weights=None)
+        if weights is None or self.scheme == "hf":  # where it is a revision
+            return self
+        if self.scheme == "timm" or is_path(weights) or weights.endswith(".safetensors"):
+            weights = self._placed(weights, must_exist=True)  # else a tag, whatever lies here
+        return replace(self, weights=weights)
 
     def _placed(self, name: str, must_exist: bool) -> str:
         path = Path(os.path.expanduser(name))

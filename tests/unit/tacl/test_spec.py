@@ -58,12 +58,18 @@ def test_a_spec_is_placed_where_its_files_are(
     (tmp_path / "encoder").mkdir()
     (tmp_path / "net.pt").touch()
     (tmp_path / "main").touch()
+    (tmp_path / "w.safetensors").touch()
+    for folder in ("odd@name", "org/model", "ViT-B-32", "openai"):
+        (tmp_path / folder).mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     for text, placed in (
         ("embedded", "embedded"),
         ("hf:encoder?size=64", f"hf:{tmp_path}/encoder?size=64"),
+        ("hf:odd@name?size=64", f"hf:{tmp_path}/odd@name?size=64"),
+        ("open_clip:odd@name", f"open_clip:{tmp_path}/odd@name"),
         ("hf:org/model@main", "hf:org/model@main"),  # a revision on a hub
-        ("open_clip:ViT-B-32@openai", "open_clip:ViT-B-32@openai"),
+        ("open_clip:ViT-B-32@openai", "open_clip:ViT-B-32@openai"),  # a tag
+        ("open_clip:ViT-B-32@w.safetensors", f"open_clip:ViT-B-32@{tmp_path}/w.safetensors"),
         ("open_clip:ViT-B-32@./net.pt", f"open_clip:ViT-B-32@{tmp_path}/net.pt"),
         ("timm:net@net.pt?size=96", f"timm:net@{tmp_path}/net.pt?size=96"),
     ):
