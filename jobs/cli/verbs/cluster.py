@@ -146,8 +146,6 @@ def up(
     Returns when the cluster answers; it runs until `tacl down`. A new home needs --base, and
     --generic for any base model but the embedded one, or the answers of `tacl init`.
     """
-    if base is not None:
-        _base(base)  # a misspelt one is refused before anything is asked for or started
     with console.progress.saying("starting the cluster") as say:
         where = {"storage": storage, "registry": registry, "address": address}
         found = asked.up(base, generic, cpus, say, insecure=insecure, **where)

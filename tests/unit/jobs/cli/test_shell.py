@@ -54,6 +54,7 @@ def test_flags_of_a_start_are_told_to_have_no_effect_on_what_runs(
     told = ok(tacl("up", "--cpus", "3"))
     assert "--cpus had no effect, stop it first: tacl down --home '/a home'" in told
     assert "effect" not in ok(tacl("up"))
+    ok(tacl("up", "--base", "hf:./gone"))  # what the home has may be gone, as for the client
     found = found.model_copy(update={"started": True})
     assert "effect" not in ok(tacl("up", "--cpus", "3"))
 
