@@ -121,5 +121,6 @@ class Prepared(Sequence[Item]):
         raw, row = self._raws[row], range(len(self))[row]
         if (kept := self._prepared.get(row)) is not None:
             return self._again(kept)
-        self._raws[row] = ""
-        return self._kept(row, raw if isinstance(raw, str) else self._shelf.get(raw))
+        item = self._kept(row, raw if isinstance(raw, str) else self._shelf.get(raw))
+        self._raws[row] = ""  # not before: to ask again for a row that failed is allowed
+        return item

@@ -139,3 +139,17 @@ def test_a_row_that_a_disk_gives_as_another_is_none(tmp_path: Path) -> None:
     assert shelf.get(rows[0]) == b"one"
     with pytest.raises(StorageUnavailable):
         shelf.get(rows[2])
+
+
+def test_a_row_that_could_not_be_prepared_can_be_asked_for_again(tmp_path: Path) -> None:
+    failing = [True]
+
+    def prepare(raw: str | bytes) -> torch.Tensor:
+        if failing.pop() if failing else False:
+            raise OSError("the disk is away")
+        return torch.tensor([len(raw)])
+
+    rows = Prepared(lambda: ["three"], prepare, Shelf(tmp_path))
+    with pytest.raises(OSError, match="away"):
+        rows[0]
+    assert rows[0].tolist() == [5]
