@@ -228,6 +228,7 @@ def test_submit(api: FakeApi, open_page: Any) -> None:
 
 def test_what_the_data_hold_may_be_said(api: FakeApi, open_page: Any) -> None:
     page = open_page()
+    says(page, "#link", "live")
     page.get_by_text("Submit a task").click()
     page.get_by_text("Columns and classes").click()
     csv = {"name": "x.csv", "mimeType": "text/csv", "buffer": b"said,kind\na,0\n"}
