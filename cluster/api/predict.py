@@ -84,7 +84,7 @@ async def answered(body: Ask, inputs: Sequence[bytes | str], asked: Asked) -> An
             measured = await _measured(asked, user, model, body)
         question = Question(model, inputs, body.tasks, body.way, body.beside_base)
         found = await asked.service.predict(replace(question, pixels=weight.pixels))
-    return found.told(question, time.perf_counter() - started, measured=measured)
+    return found.told(question, time.perf_counter() - started, measured)
 
 
 @asynccontextmanager

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from cluster.domain.api import CoordinatorAPI
 from cluster.domain.compositions import Composition, CompositionMethod, Method
@@ -14,6 +14,7 @@ from cluster.domain.explanations import Explanation, Explanations
 from cluster.domain.figures import PredictorFigures, StoreFigures
 from cluster.domain.operations import Answers, AnswerWay, Belonging, Ranked, best
 from cluster.domain.tasks import UNSAID, Options, Reading, Submission
+from cluster.domain.work import TaskAccuracy
 from cluster.storage.home import Home
 
 P = ParamSpec("P")
@@ -55,7 +56,12 @@ class Answered:
     features: list[list[float]] | None = None
     explanations: tuple[Explanation, ...] = ()
 
-    def told(self, asked: Question, seconds: float, **measured: Any) -> Answers:
+    def told(
+        self,
+        asked: Question,
+        seconds: float,
+        measured: dict[str, TaskAccuracy] | None = None,
+    ) -> Answers:
         """To who asked."""
         return Answers(
             user=asked.model.user,
@@ -66,7 +72,7 @@ class Answered:
             belonging=tuple(self.belonging),
             base=None if self.base is None else tuple(self.base),
             seconds=seconds,
-            **measured,
+            measured=measured,
         )
 
     def explained(self, asked: Question) -> Explanations:

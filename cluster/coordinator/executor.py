@@ -201,9 +201,12 @@ class Execution:
             self._retries.done(("list its tasks", run_id), partial(write, run_id))
 
     def _settled(self, run_id: str, outcome: Outcome) -> bool:
-        """Of a run that is to be stopped it is not recorded how it ended."""
+        """Of a run that is to be stopped it is not recorded how it ended, also where it was asked
+        for again: it begins anew once it is stopped."""
         run = self.state.runs.get(run_id)
         if run is None or run.state != RunState.RUNNING:
+            return False
+        if any(isinstance(one, facts.Stop) and one.run_id == run_id for one in self._due):
             return False
         settle = partial(self._settle, run_id, outcome)
         return self._retries.done(("record its end", run_id), settle)

@@ -86,17 +86,19 @@ class Prepared(Sequence[Item]):
     ) -> None:
         self._read, self._prepare, self._shelf = read, prepare, shelf
         self._prepared: dict[int, Kept] = {}
+        self._is_text = False
 
     @cached_property
-    def _raws(self) -> list[str | Kept]:
+    def _raws(self) -> list[Kept | None]:
         """Originals of what is not prepared yet."""
         raws = self._read()
         size = sum(map(len, raws))
+        self._is_text = any(isinstance(raw, str) for raw in raws)
         if size > LARGE and len(raws) * self._kept(0, raws[0]).nbytes < size:
             for row, raw in enumerate(raws[1:], 1):
                 self._kept(row, raw)
-            return [""] * len(raws)
-        return [raw if isinstance(raw, str) else self._shelf.put(raw) for raw in raws]
+            return [None] * len(raws)
+        return [self._shelf.put(raw.encode() if isinstance(raw, str) else raw) for raw in raws]
 
     def _kept(self, row: int, raw: Raw) -> Item:
         self._like = item = self._prepare(raw)
@@ -106,6 +108,8 @@ class Prepared(Sequence[Item]):
     def _again(self, kept: Kept) -> Item:
         """Pictures have one shape, texts their lengths."""
         like, row = self._like, bytearray(self._shelf.get(kept))
+        if not row:  # of a text without tokens
+            return like[:0]
         return torch.frombuffer(row, dtype=like.dtype).view(like.shape if like.ndim > 1 else (-1,))
 
     def __len__(self) -> int:
@@ -118,9 +122,10 @@ class Prepared(Sequence[Item]):
     def __getitem__(self, row: int | slice) -> Item | list[Item]:
         if isinstance(row, slice):
             return [self[one] for one in range(*row.indices(len(self)))]
-        raw, row = self._raws[row], range(len(self))[row]
-        if (kept := self._prepared.get(row)) is not None:
-            return self._again(kept)
-        item = self._kept(row, raw if isinstance(raw, str) else self._shelf.get(raw))
-        self._raws[row] = ""  # not before: to ask again for a row that failed is allowed
+        original, row = self._raws[row], range(len(self))[row]
+        if original is None:
+            return self._again(self._prepared[row])
+        raw = self._shelf.get(original)
+        item = self._kept(row, raw.decode() if self._is_text else raw)
+        self._raws[row] = None  # not before: to ask again for a row that failed is allowed
         return item

@@ -91,10 +91,7 @@ def up(
     asked: Client,
     base: Annotated[
         str | None,
-        option(
-            "SPEC",
-            f"Base model, needed for a new home: {FORMS}.",
-        ),
+        option("SPEC", f"Base model, needed for a new home: {FORMS}."),
     ] = None,
     generic: Annotated[
         str | None,

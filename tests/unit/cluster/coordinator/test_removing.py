@@ -124,6 +124,37 @@ def test_what_is_cancelled_stays_so_whatever_it_says_before_it_could_be_stopped(
     assert coordinator.status(ADMIN).trouble is None
 
 
+@pytest.mark.parametrize("outcome", [None, Raised("no"), Gone("killed")])
+def test_what_is_asked_for_again_before_it_could_be_stopped_begins_anew(
+    outcome: Outcome | None, scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retries, "pause_after", lambda failures: 0.0)
+    coordinator = scene.coordinator
+    scene.submit("digits")
+    process = scene.process("train")
+    told = scene.known(process.work.run_id, 0)
+    said = outcome or Finished(result_of(process.work, scene.home.blobs(), calm, told))
+
+    def refuse(*_: object) -> NoReturn:
+        raise OSError("nobody can stop it now")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(type(scene.launcher), "cancel", refuse)
+        coordinator.cancel(asks("stop"), "digits", keep=True)
+        process.outcome = said
+        coordinator.tick()
+        coordinator.retry(asks("again"), "digits")
+        coordinator.tick()
+    coordinator.tick()
+    coordinator.tick()
+    assert process.cancelled
+    again = scene.process("train")
+    assert again is not process
+    assert again.work.run_id == process.work.run_id
+    assert coordinator.run(ADMIN, again.work.run_id).state == RunState.RUNNING
+    assert coordinator.status(ADMIN).trouble is None
+
+
 def test_a_refresh_is_cancelled(scene: Scene) -> None:
     scene.trained("digits", "shapes")
     run = scene.coordinator.refresh(asks("now"), "digits").run_id

@@ -114,6 +114,15 @@ def test_what_stays_in_memory_of_pictures_of_many_tasks_is_bounded(tmp_path: Pat
     assert not [*tmp_path.iterdir()]
 
 
+def test_texts_are_the_same_wherever_they_lie_and_bounded(tmp_path: Path) -> None:
+    texts = [f"é{number}" * 1000 * (number > 0) for number in range(ROWS)]
+    shelf = Shelf(tmp_path, room=3000)
+    items = Prepared(lambda: [*texts], lambda raw: torch.tensor([*map(ord, str(raw))]), shelf)
+    expected = [[*map(ord, text)] for text in texts]
+    assert [item.tolist() for item in items] == [item.tolist() for item in items] == expected
+    assert shelf._end > sum(len(text.encode()) for text in texts) - 3000
+
+
 @pytest.mark.parametrize("room", [0, 3 * MB, 100 * MB])
 @pytest.mark.parametrize("large", [MB, 100 * MB])
 def test_rows_are_the_same_wherever_they_lie(
