@@ -1,8 +1,8 @@
 """Rows of other tasks, as steps see them: read when the first is asked for, prepared one by one,
 for of most tasks steps see few.
 
-Pictures of many tasks would fill the memory of a machine: a share of it holds what comes first, a
-file the rest.
+Those of many tasks would fill the memory of a machine: a share of it holds what comes first, a file
+the rest. Of each row a number stays in memory: where it lies.
 """
 
 from __future__ import annotations
@@ -10,11 +10,15 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from array import array
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
+from struct import Struct
+from struct import error as StructError
 from tempfile import TemporaryFile
-from typing import IO, NamedTuple, overload
+from typing import IO, overload
 from zlib import crc32
 
 import torch
@@ -24,19 +28,11 @@ from tacl.backbone import Item
 from tacl.errors import StorageUnavailable
 
 ROOM = 256 << 20  # bytes of rows of one piece of work that stay in memory
+BESIDE = 160  # that Python takes for a row in memory, beside its own
+SPARE = 1 << 30  # of a disk, which are left to others
 LARGE = 64 << 20  # of the originals of one task, which may take less once they are prepared
+HEADER = Struct("<II")  # of a row in the file: its size and checksum
 LOG = logging.getLogger(__name__)
-
-
-class FileSpan(NamedTuple):
-    """Of a row in a file."""
-
-    start: int
-    size: int
-    checksum: int
-
-
-Kept = bytes | FileSpan
 
 
 class Shelf:
@@ -46,35 +42,51 @@ class Shelf:
 
     def __init__(self, folder: Path, room: int = ROOM) -> None:
         self._folder, self._room, self._end = folder, room, 0
+        self._held: dict[int, bytes] = {}  # by where they would begin in the file
 
     @cached_property
     def _file(self) -> IO[bytes]:
         self._folder.mkdir(parents=True, exist_ok=True)
         return TemporaryFile(dir=self._folder, buffering=0)
 
-    def put(self, row: bytes) -> Kept:
-        """How it is found again; the row itself also where no file can be written."""
-        if len(row) <= self._room:
-            self._room -= len(row)
-            return row
-        try:
-            if os.pwrite(self._file.fileno(), row, self._end) < len(row):
-                raise OSError("the disk is full")
-        except OSError as error:
-            LOG.warning("rows of other tasks stay in memory: %s", error)
-            self._room = sys.maxsize
-            return row
-        self._end += len(row)
-        return FileSpan(self._end - len(row), len(row), crc32(row))
+    def put(self, row: bytes) -> int:
+        """By what it is found again. It stays in memory also where no file can be written."""
+        place, self._end = self._end, self._end + HEADER.size + len(row)
+        if len(row) + BESIDE > self._room:
+            try:
+                self._write(HEADER.pack(len(row), crc32(row)) + row, place)
+                return place
+            except OSError as error:
+                LOG.warning("rows of other tasks stay in memory: %s", error)
+                self._room = sys.maxsize
+        self._room -= len(row) + BESIDE
+        self._held[place] = row
+        return place
 
-    def get(self, kept: Kept) -> bytes:
-        """StorageUnavailable where a disk gives something else."""
-        if isinstance(kept, bytes):
-            return kept
-        row = os.pread(self._file.fileno(), kept.size, kept.start)
-        if crc32(row) != kept.checksum:
+    def _write(self, row: bytes, place: int) -> None:
+        file = self._file.fileno()
+        disk = os.fstatvfs(file)
+        if disk.f_bavail * disk.f_frsize < SPARE or os.pwrite(file, row, place) < len(row):
+            raise OSError(f"the disk of {self._folder} is nearly full")
+
+    def get(self, place: int) -> bytes:
+        """StorageUnavailable where a disk gives nothing, or something else."""
+        if (held := self._held.get(place)) is not None:
+            return held
+        try:
+            file = self._file.fileno()
+            size, checksum = HEADER.unpack(os.pread(file, HEADER.size, place))
+            row = os.pread(file, size, place + HEADER.size)
+        except (OSError, StructError) as error:
+            raise StorageUnavailable(f"a row of another task cannot be read: {error}") from error
+        if crc32(row) != checksum:
             raise StorageUnavailable("a row of another task is not what was written of it")
         return row
+
+    def drop(self, place: int) -> None:
+        """It is not asked for again."""
+        if (held := self._held.pop(place, None)) is not None:
+            self._room += len(held) + BESIDE
 
 
 class Prepared(Sequence[Item]):
@@ -85,35 +97,33 @@ class Prepared(Sequence[Item]):
         self, read: Callable[[], Sequence[Raw]], prepare: Callable[[Raw], Item], shelf: Shelf
     ) -> None:
         self._read, self._prepare, self._shelf = read, prepare, shelf
-        self._prepared: dict[int, Kept] = {}
         self._is_text = False
 
     @cached_property
-    def _raws(self) -> list[Kept | None]:
-        """Originals of what is not prepared yet."""
+    def _places(self) -> array[int]:
+        """Of every row as it is prepared; of its original, inverted, until then."""
         raws = self._read()
         size = sum(map(len, raws))
         self._is_text = any(isinstance(raw, str) for raw in raws)
-        if size > LARGE and len(raws) * self._kept(0, raws[0]).nbytes < size:
-            for row, raw in enumerate(raws[1:], 1):
-                self._kept(row, raw)
-            return [None] * len(raws)
-        return [self._shelf.put(raw.encode() if isinstance(raw, str) else raw) for raw in raws]
+        if size > LARGE and len(raws) * (first := self._prepare(raws[0])).nbytes < size:
+            rest = (self._prepare(raw) for raw in raws[1:])
+            return array("q", map(self._put, chain([first], rest)))
+        encoded = (raw.encode() if isinstance(raw, str) else raw for raw in raws)
+        return array("q", (~self._shelf.put(raw) for raw in encoded))
 
-    def _kept(self, row: int, raw: Raw) -> Item:
-        self._like = item = self._prepare(raw)
-        self._prepared[row] = self._shelf.put(item.numpy().tobytes())
-        return item
+    def _put(self, item: Item) -> int:
+        self._like = item
+        return self._shelf.put(item.numpy().tobytes())
 
-    def _again(self, kept: Kept) -> Item:
+    def _again(self, place: int) -> Item:
         """Pictures have one shape, texts their lengths."""
-        like, row = self._like, bytearray(self._shelf.get(kept))
+        like, row = self._like, bytearray(self._shelf.get(place))
         if not row:  # of a text without tokens
             return like[:0]
         return torch.frombuffer(row, dtype=like.dtype).view(like.shape if like.ndim > 1 else (-1,))
 
     def __len__(self) -> int:
-        return len(self._raws)
+        return len(self._places)
 
     @overload
     def __getitem__(self, row: int) -> Item: ...
@@ -122,10 +132,10 @@ class Prepared(Sequence[Item]):
     def __getitem__(self, row: int | slice) -> Item | list[Item]:
         if isinstance(row, slice):
             return [self[one] for one in range(*row.indices(len(self)))]
-        original, row = self._raws[row], range(len(self))[row]
-        if original is None:
-            return self._again(self._prepared[row])
-        raw = self._shelf.get(original)
-        item = self._kept(row, raw.decode() if self._is_text else raw)
-        self._raws[row] = None  # not before: to ask again for a row that failed is allowed
+        if (place := self._places[row]) >= 0:
+            return self._again(place)
+        raw = self._shelf.get(~place)
+        item = self._prepare(raw.decode() if self._is_text else raw)
+        self._places[row] = self._put(item)  # not before: one that failed may be asked for again
+        self._shelf.drop(~place)
         return item

@@ -9,6 +9,7 @@ from cluster.domain.compositions import RecipeTerm, Target
 from cluster.domain.methods import TARGET, recipe_of
 from cluster.domain.work import ComposeWork
 from cluster.learner.artifacts import Materials, given_device
+from cluster.storage import samples
 from cluster.storage.home import Home
 from tacl.backbone import Item
 from tacl.data.batches import Labelled
@@ -58,8 +59,9 @@ class Ingredients:
     def inputs(self) -> list[Item]:
         """To adapt to; none is kept for measuring."""
         assert self.making.adapt is not None
-        shard = self.making.adapt.inputs
-        return [*self.materials.shard_items(shard), *self.materials.probe_items(shard)]
+        blobs, shard = self.materials.blobs, self.making.adapt.inputs
+        raws = *samples.training_inputs(blobs, shard), *samples.probe_inputs(blobs, shard)
+        return self.materials.prepared(raws)
 
     @cached_property
     def head(self) -> Head | None:

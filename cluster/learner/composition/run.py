@@ -36,13 +36,12 @@ def compose(work: ComposeWork, home: Home, tell: Tell) -> Composed:
     found, merge = Ingredients(work, home), MERGE.get(work.making.method)
     written = [term.coefficient for term in work.terms]
     before = composed(found.vectors, written)
-    terms, figures, merged = work.terms, {}, None
+    terms, figures = work.terms, {}
     if merge is None:
         terms, figures = coefficients(found, tell)
         after = found.tau(terms)
     else:
         after = merge(found.vectors, written)
-        merged = _stored(found, after)
     heads = fitted(found, after, home, tell)
     judged_on, rows = judges(found)
     report = Report(
@@ -53,6 +52,7 @@ def compose(work: ComposeWork, home: Home, tell: Tell) -> Composed:
         seconds=time.monotonic() - started,
     )
     target = found.target
+    merged = _stored(found, after) if merge else None  # last: see `stored_vector`
     return Composed(terms=terms, merged=merged, target=target, fitted=heads, report=report)
 
 

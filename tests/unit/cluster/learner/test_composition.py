@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 import pytest
 import torch
 
@@ -139,6 +141,19 @@ def test_a_merge_is_one_tau_which_is_asked(trees: Trees, method: Method, merge) 
     assert again.merged == found.merged
     other, _ = made(trees, method, (1.0, 1.0))  # signs and coefficients count
     assert other.merged != found.merged
+
+
+def test_a_merge_that_is_lost_while_it_is_judged_leaves_no_vector(
+    trees: Trees, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(*_: object) -> NoReturn:
+        raise ConnectionError("the machine went away")
+
+    before = {one.digest for one in trees[0].blobs().stored()}
+    monkeypatch.setattr("cluster.learner.composition.run.accuracies", lost)
+    with pytest.raises(ConnectionError):
+        made(trees, "ties", (1.0, -0.25))
+    assert {one.digest for one in trees[0].blobs().stored()} == before
 
 
 def stored(home: Home, task: int, rows: int, seed: int):

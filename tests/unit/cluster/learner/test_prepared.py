@@ -56,11 +56,12 @@ def test_large_originals_are_prepared_together_and_kept_no_longer(
 ) -> None:
     monkeypatch.setattr(prepared, "LARGE", 5)
     counted = Counted()
-    rows = Prepared(counted.raws, counted, Shelf(Path()))
+    shelf = Shelf(Path())
+    rows = Prepared(counted.raws, counted, shelf)
     assert len(rows) == 4
     assert [row.item() for row in (*rows, *rows)] == [2, 3, 0, 1] * 2
     assert counted.asked == RAWS
-    assert not any(rows._raws)
+    assert [*shelf._held.values()] == [b"\2", b"\3", b"\0", b"\1"]
     assert counted.read == 1
 
 
@@ -120,7 +121,35 @@ def test_texts_are_the_same_wherever_they_lie_and_bounded(tmp_path: Path) -> Non
     items = Prepared(lambda: [*texts], lambda raw: torch.tensor([*map(ord, str(raw))]), shelf)
     expected = [[*map(ord, text)] for text in texts]
     assert [item.tolist() for item in items] == [item.tolist() for item in items] == expected
-    assert shelf._end > sum(len(text.encode()) for text in texts) - 3000
+    assert sum(map(len, shelf._held.values())) < 3000
+
+
+def test_a_short_text_that_lies_in_the_file_takes_a_number_of_the_memory(tmp_path: Path) -> None:
+    many, shelf = 5000, Shelf(tmp_path, room=0)
+    items = Prepared(lambda: ["some words"] * many, lambda raw: torch.ones(20), shelf)
+    tracemalloc.start()
+    for _ in items:
+        pass
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert held < 20 * many
+
+
+def test_a_short_text_counts_as_what_it_takes_of_the_memory(tmp_path: Path) -> None:
+    shelf = Shelf(tmp_path, room=MB)
+    tracemalloc.start()
+    for number in range(20_000):
+        shelf.put(b"%d" % number)
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert MB / 2 < held < 1.5 * MB
+
+
+def test_what_is_prepared_takes_the_room_of_its_original(tmp_path: Path) -> None:
+    shelf = Shelf(tmp_path, room=5 * MB // 2 + 3 * prepared.BESIDE)  # two and one original
+    items = Prepared(lambda: pictures(0)[:2], Decoder(), shelf)
+    assert [item[0, 0].item() for item in items] == [raw[0] for raw in pictures(0)[:2]]
+    assert sum(map(len, shelf._held.values())) == 2 * MB  # else one had gone to the file
 
 
 @pytest.mark.parametrize("room", [0, 3 * MB, 100 * MB])
@@ -140,11 +169,40 @@ def test_where_no_file_can_be_written_rows_stay_in_memory(tmp_path: Path) -> Non
     assert [shelf.get(shelf.put(row)) for row in (b"one", b"", b"three")] == [b"one", b"", b"three"]
 
 
+def test_what_is_left_of_a_disk_is_for_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    shelf = Shelf(tmp_path, room=0)
+    first = shelf.put(b"one")
+    monkeypatch.setattr(prepared, "SPARE", 1 << 60)
+    places = [shelf.put(row) for row in (b"two", b"three")]
+    assert [*map(shelf.get, [first, *places])] == [b"one", b"two", b"three"]
+    assert [*shelf._held.values()] == [b"two", b"three"]
+    assert len(caplog.records) == 1
+
+
+@pytest.mark.parametrize("found", [OSError(5, "Input/output error"), b"", b"1234"])
+def test_a_row_that_a_disk_does_not_give_may_be_had_by_another_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: OSError | bytes
+) -> None:
+    shelf = Shelf(tmp_path, room=0)
+    place = shelf.put(b"one")
+
+    def pread(*_: int) -> bytes:
+        if isinstance(found, OSError):
+            raise found
+        return found
+
+    monkeypatch.setattr(os, "pread", pread)
+    with pytest.raises(StorageUnavailable):
+        shelf.get(place)
+
+
 def test_a_row_that_a_disk_gives_as_another_is_none(tmp_path: Path) -> None:
     shelf = Shelf(tmp_path, room=0)
     rows = [shelf.put(row) for row in (b"one", b"", b"three")]
     assert [*map(shelf.get, rows)] == [b"one", b"", b"three"]
-    os.pwrite(shelf._file.fileno(), b"tree", 3)
+    os.pwrite(shelf._file.fileno(), b"tree", rows[2] + prepared.HEADER.size)
     assert shelf.get(rows[0]) == b"one"
     with pytest.raises(StorageUnavailable):
         shelf.get(rows[2])
