@@ -55,6 +55,12 @@ class BaseSpec:
         """What the name is where it names a folder of this machine."""
         return Path(os.path.expanduser(self.name))
 
+    @property
+    def is_folder(self) -> bool:
+        """Whether that is there. With weights it is meant by none: they are of a hub's id or of an
+        architecture, whatever lies here by its name."""
+        return self.weights is None and self.folder.is_dir()
+
     def placed(self) -> BaseSpec:
         """The same from wherever it is read: paths are absolute, ids of hubs stay as they are.
         Raises BaseNotFound for a path where nothing is. Looks at no content."""

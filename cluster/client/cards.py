@@ -25,7 +25,7 @@ def base_on_hub(base: Base) -> str | None:
 
 
 def _is_here(spec: BaseSpec) -> bool:
-    return is_path(spec.name) or spec.folder.is_dir()
+    return is_path(spec.name) or spec.is_folder
 
 
 def percent(share: float | None) -> str:

@@ -100,7 +100,7 @@ def _file_bytes(path: Path, where: str, folders: Sequence[Path]) -> bytes:
             raise refused
         with open(real, "rb", opener=_without_waiting) as file:
             raw = file.read(budget.PICTURE_BYTES + 1)
-    except (OSError, ValueError) as error:  # which no file can have as its name
+    except (OSError, ValueError, RecursionError) as error:  # no name of a file, or endless links
         raise refused from error
     if len(raw) > budget.PICTURE_BYTES:
         raise TooLarge(f"{where}: a file of more than {budget.PICTURE_BYTES >> 20} MiB")

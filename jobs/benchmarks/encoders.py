@@ -68,7 +68,7 @@ def subject(text: str) -> Subject:
     """Raises BadBase and BaseNotFound."""
     spec = BaseSpec.parse(text)
     makers = {"open_clip": _random_clip, "timm": _random_vision, "hf": _random_text}
-    stored = spec.scheme == "embedded" or spec.weights or spec.folder.is_dir()
+    stored = spec.scheme == "embedded" or spec.weights or spec.is_folder
     found = _stored(spec) if stored else makers[spec.scheme](spec)
     found.encoder.eval().requires_grad_(False)
     return found

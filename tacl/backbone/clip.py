@@ -58,7 +58,7 @@ def whole_model(spec: BaseSpec) -> tuple[Any, Any]:
 
 
 def _library_name(spec: BaseSpec) -> str:
-    return f"local-dir:{spec.folder}" if spec.folder.is_dir() else spec.name
+    return f"local-dir:{spec.folder}" if spec.is_folder else spec.name
 
 
 def _access(spec: BaseSpec) -> AbstractContextManager[str]:
@@ -66,7 +66,7 @@ def _access(spec: BaseSpec) -> AbstractContextManager[str]:
     import open_clip
 
     directory, weights = spec.folder, spec.weights
-    if directory.is_dir():
+    if spec.is_folder:
         if not (directory / "open_clip_config.json").is_file():
             raise spec.missing(f"the directory {directory} has no open_clip_config.json")
         if not any(directory.glob("*.safetensors")):

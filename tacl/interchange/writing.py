@@ -129,7 +129,7 @@ def _clip_config(spec: BaseSpec) -> dict[str, Any]:
         from tacl.embedded import model
 
         return model.config()
-    if spec.folder.is_dir():
+    if spec.is_folder:
         return json.loads((spec.folder / "open_clip_config.json").read_text())["model_cfg"]
     config = open_clip.get_model_config(spec.name)
     assert config is not None  # it was loaded by this name

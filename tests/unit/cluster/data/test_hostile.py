@@ -125,8 +125,10 @@ def test_a_folder_opens_what_lies_in_it_and_nothing_else(tmp_path: Path, secret:
     (folder / "link.png").symlink_to(secret)
     os.mkfifo(folder / "pipe.png")
     (folder / "circle.png").symlink_to(folder / "circle.png")
+    for link in range(1500):
+        (folder / f"{link}.png").symlink_to(folder / f"{link + 1}.png")
     assert checked_image({"bytes": None, "path": str(folder / "in.png")}, "row 0", [folder])
-    odd = ("circle.png", "a\0b", "x" * 300, "y/" * 3000, "\ud800")
+    odd = ("circle.png", "0.png", "a\0b", "x" * 300, "y/" * 3000, "\ud800")
     for name in ("link.png", "pipe.png", "../elsewhere/secret.png", "is not there", ".", *odd):
         with pytest.raises(BadSample, match="row 0"):
             checked_image({"bytes": None, "path": str(folder / name)}, "row 0", [folder])
