@@ -30,6 +30,7 @@ from tacl.errors import BadConfig, ClusterNotRunning, HomeInUse
 
 PROBE_SECONDS = 60.0
 END_SECONDS = 30.0
+LOCK = ".lock"  # of a file, how the one is called that is locked for it
 
 
 def join(address: str, insecure: bool) -> bool:
@@ -66,7 +67,8 @@ def require_shared(storage: Storage) -> None:
         if found != written:
             blind.append(f"{alive[node]} (node {node[:8]}): {found}")
         storage.remove(f"{name}.{node}")
-    storage.remove(name)
+    for left in (name, f"{name}{LOCK}"):
+        storage.remove(left)
     if blind:
         raise BadConfig(
             f"{storage.uri} is not the same place on every node of the cluster: "
@@ -82,12 +84,13 @@ def _on(node: str):
 
 @contextlib.contextmanager
 def _locked(storage: Storage, name: str) -> Iterator[bool]:
-    """Whether a file is locked by this process now, and by no other: never in a bucket, nor on a
-    disk without locks, where nothing is taken for left."""
+    """Whether a file beside this one is locked by this process now, and by no other: never in a
+    bucket, nor on a disk without locks, where nothing is taken for left. On SMB nobody else could
+    read what is locked."""
     if not storage.is_local:
         yield False
         return
-    with open(f"{storage.root}/{name}", "r+b") as file:
+    with open(f"{storage.root}/{name}{LOCK}", "ab") as file:
         try:
             taken = try_lock(file.fileno(), fcntl.LOCK_EX)
         except OSError:
