@@ -122,6 +122,11 @@ class Prepared(Sequence[Item]):
             return like[:0]
         return torch.frombuffer(row, dtype=like.dtype).view(like.shape if like.ndim > 1 else (-1,))
 
+    def __del__(self) -> None:
+        """Of rows that grew, as when somebody adds samples, the old ones are seen no more."""
+        for place in vars(self).get("_places", ()):
+            self._shelf.drop(max(place, ~place))
+
     def __len__(self) -> int:
         return len(self._places)
 

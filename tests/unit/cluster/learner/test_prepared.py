@@ -152,6 +152,16 @@ def test_what_is_prepared_takes_the_room_of_its_original(tmp_path: Path) -> None
     assert sum(map(len, shelf._held.values())) == 2 * MB  # else one had gone to the file
 
 
+def test_rows_that_nobody_can_ask_for_leave_their_room(tmp_path: Path) -> None:
+    shelf = Shelf(tmp_path, room=2 * MB)
+    items = Prepared(lambda: pictures(0), Decoder(), shelf)
+    assert items[-1][0, 0].item() == pictures(0)[-1][0]
+    del items
+    assert not shelf._held
+    assert shelf._room == 2 * MB
+    assert Prepared(lambda: pictures(0), Decoder(), shelf)[0].shape == (2, MB // 2)
+
+
 @pytest.mark.parametrize("room", [0, 3 * MB, 100 * MB])
 @pytest.mark.parametrize("large", [MB, 100 * MB])
 def test_rows_are_the_same_wherever_they_lie(
