@@ -63,13 +63,19 @@ class BaseSpec:
 
     def placed(self) -> BaseSpec:
         """The same from wherever it is read: paths are absolute, ids of hubs stay as they are.
-        Raises BaseNotFound for a path where nothing is. Looks at no content."""
+        Raises BaseNotFound for a path where nothing is, and BadBase for a revision where a folder
+        here has the name of its hub id: the library would take that. Looks at no content."""
         weights = self.weights
         if self.scheme in ("hf", "open_clip"):
             whole = self.name if weights is None else f"{self.name}@{weights}"
             name = self._placed(whole, must_exist=is_path(whole))
             if weights is None or name != whole:  # a directory, which may have @ in its name
                 return replace(self, name=name, weights=None)
+        if self.scheme == "hf" and weights is not None and self.folder.is_dir():
+            raise self.unusable(
+                f"the directory {self.folder.absolute()} has the name of that hub id, and no "
+                f"revisions; leave @{weights} out to take it, or start from another directory"
+            )
         if weights is None or self.scheme == "hf":  # where it is a revision
             return self
         if self.scheme == "timm" or is_path(weights) or weights.endswith(".safetensors"):

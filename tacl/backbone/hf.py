@@ -86,7 +86,7 @@ def whole_model(spec: BaseSpec) -> tuple[Any, Any, str]:
 
 def _access(spec: BaseSpec) -> AbstractContextManager[str]:
     directory = spec.folder
-    if spec.is_folder:
+    if directory.is_dir():
         if not (directory / "config.json").is_file():
             raise spec.missing(f"the directory {directory} has no config.json")
         return nullcontext(f"the directory {directory}")
@@ -94,11 +94,6 @@ def _access(spec: BaseSpec) -> AbstractContextManager[str]:
         raise spec.missing(f"there is no directory {directory.absolute()}")
     if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", spec.name):
         raise spec.missing(f"{spec.name!r} is neither a directory nor a hub id")
-    if directory.is_dir():  # which the library would take for it
-        raise spec.unusable(
-            f"the directory {directory.absolute()} has the name of that hub id, and no revisions; "
-            f"leave @{spec.weights} out to take it, or start from another directory"
-        )
     return hub.within_reach()
 
 

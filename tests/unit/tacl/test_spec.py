@@ -67,7 +67,8 @@ def test_a_spec_is_placed_where_its_files_are(
         ("hf:encoder?size=64", f"hf:{tmp_path}/encoder?size=64"),
         ("hf:odd@name?size=64", f"hf:{tmp_path}/odd@name?size=64"),
         ("open_clip:odd@name", f"open_clip:{tmp_path}/odd@name"),
-        ("hf:org/model@main", "hf:org/model@main"),  # a revision on a hub
+        ("hf:org/other@main", "hf:org/other@main"),  # a revision on a hub
+        ("hf:org/model", f"hf:{tmp_path}/org/model"),
         ("open_clip:ViT-B-32@openai", "open_clip:ViT-B-32@openai"),  # a tag
         ("open_clip:ViT-B-32@w.safetensors", f"open_clip:ViT-B-32@{tmp_path}/w.safetensors"),
         ("open_clip:ViT-B-32@./net.pt", f"open_clip:ViT-B-32@{tmp_path}/net.pt"),
@@ -77,3 +78,5 @@ def test_a_spec_is_placed_where_its_files_are(
     for text in ("hf:./no", "hf:~no/x", "open_clip:ViT-B-32@~/no.pt", "timm:net@no.pt"):
         with pytest.raises(BaseNotFound, match="there is no file or folder /"):
             BaseSpec.parse(text).placed()
+    with pytest.raises(BadBase, match=r"org/model has the name .* no revisions; leave @main out"):
+        BaseSpec.parse("hf:org/model@main").placed()

@@ -47,18 +47,14 @@ def test_a_known_tag_that_cannot_be_downloaded(
         load_backbone("open_clip:ViT-B-32@openai")
 
 
-def test_a_tag_or_a_revision_is_none_of_a_folder_here_by_that_name(
-    bert: Path, clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_tag_is_none_of_a_folder_here_that_has_the_name_of_the_architecture(
+    clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shutil.copytree(bert, tmp_path / "org" / "model")
     shutil.copytree(clip, tmp_path / "ViT-B-32")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
     with pytest.raises(BaseNotFound, match=r"HF_HUB_OFFLINE.*@FILE"):
         load_backbone("open_clip:ViT-B-32@openai")
-    with pytest.raises(BadBase, match=r"org/model has the name .* no revisions; leave @main out"):
-        load_backbone("hf:org/model@main")
-    assert load_backbone("hf:org/model").digest == load_backbone(f"hf:{bert}").digest
 
 
 def test_folders_without_config_weights_or_tokenizer(
