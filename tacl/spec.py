@@ -59,7 +59,7 @@ class BaseSpec:
     def is_folder(self) -> bool:
         """Whether that is there. With weights it is meant by none: they are of a hub's id or of an
         architecture, whatever lies here by its name."""
-        return self.weights is None and self.folder.is_dir()
+        return self.weights is None and os.path.isdir(self.folder)
 
     def placed(self) -> BaseSpec:
         """The same from wherever it is read: paths are absolute, ids of hubs stay as they are.
@@ -71,7 +71,7 @@ class BaseSpec:
             name = self._placed(whole, must_exist=is_path(whole))
             if weights is None or name != whole:  # a directory, which may have @ in its name
                 return replace(self, name=name, weights=None)
-        if self.scheme == "hf" and weights is not None and self.folder.is_dir():
+        if self.scheme == "hf" and weights is not None and os.path.isdir(self.folder):
             raise self.unusable(
                 f"the directory {self.folder.absolute()} has the name of that hub id, and no "
                 f"revisions; leave @{weights} out to take it, or start from another directory"
@@ -84,7 +84,7 @@ class BaseSpec:
 
     def _placed(self, name: str, must_exist: bool) -> str:
         path = Path(os.path.expanduser(name))
-        if path.exists():
+        if os.path.exists(path):  # `Path.exists` raises for what is too long for a name
             return str(path.resolve())
         if must_exist:
             raise self.missing(f"there is no file or folder {path.absolute()}")

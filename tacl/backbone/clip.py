@@ -82,9 +82,9 @@ def _access(spec: BaseSpec) -> AbstractContextManager[str]:
     if weights in tags:
         return hub.within_reach()
     file = Path(os.path.expanduser(weights))
-    if file.is_file() and file.suffix != ".safetensors":
+    if os.path.isfile(file) and file.suffix != ".safetensors":
         raise spec.unusable(f"{file.name} is no .safetensors file; others may hold programs")
-    if not file.is_file():
+    if not os.path.isfile(file):
         raise spec.missing(
             f"{weights!r} is neither a file nor a tag of {spec.name}; "
             f"tags: {', '.join(tags) or '-'}"

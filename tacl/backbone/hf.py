@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -86,7 +87,7 @@ def whole_model(spec: BaseSpec) -> tuple[Any, Any, str]:
 
 def _access(spec: BaseSpec) -> AbstractContextManager[str]:
     directory = spec.folder
-    if directory.is_dir():
+    if os.path.isdir(directory):
         if not (directory / "config.json").is_file():
             raise spec.missing(f"the directory {directory} has no config.json")
         return nullcontext(f"the directory {directory}")

@@ -44,7 +44,7 @@ def _with_file(spec: BaseSpec, weights: str) -> Any:
     import timm
 
     path = Path(os.path.expanduser(weights))
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise spec.missing(f"there is no file {path.absolute()} with the weights")
     state = _state(spec, path)
     model: Any = timm.create_model(spec.name, pretrained=False, num_classes=0)

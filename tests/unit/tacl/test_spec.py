@@ -75,7 +75,17 @@ def test_a_spec_is_placed_where_its_files_are(
         ("timm:net@net.pt?size=96", f"timm:net@{tmp_path}/net.pt?size=96"),
     ):
         assert str(BaseSpec.parse(text).placed()) == placed
-    for text in ("hf:./no", "hf:~no/x", "open_clip:ViT-B-32@~/no.pt", "timm:net@no.pt"):
+    endless = "x" * 300
+    for text in (f"hf:{endless}", f"hf:{endless}@y", f"open_clip:{endless}@y"):
+        assert str(BaseSpec.parse(text).placed()) == text
+    for text in (
+        f"hf:./{endless}",
+        f"timm:net@{endless}",
+        "hf:./no",
+        "hf:~no/x",
+        "open_clip:ViT-B-32@~/no.pt",
+        "timm:net@no.pt",
+    ):
         with pytest.raises(BaseNotFound, match="there is no file or folder /"):
             BaseSpec.parse(text).placed()
     with pytest.raises(BadBase, match=r"org/model has the name .* no revisions; leave @main out"):
