@@ -18,6 +18,12 @@ from tacl.errors import StorageUnavailable
 RAWS = ["ab", "cde", "", "f"]
 
 
+@pytest.fixture(autouse=True)
+def small_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the one that tests write on may be."""
+    monkeypatch.setattr(prepared, "SPARE", 0)
+
+
 class Counted:
     """Prepares texts, and says which."""
 
