@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -232,7 +233,7 @@ def _scale(layer: AdapterLayer, config: Mapping[str, Any]) -> float:
             f"the adapter of {layer.name} has rank {rank}, and its configuration says {said}"
         )
     alpha = _pattern(config.get("alpha_pattern"), layer.name, config.get("lora_alpha"))
-    if not isinstance(alpha, int | float):
+    if not isinstance(alpha, int | float) or not abs(alpha) <= sys.float_info.max:
         raise BadCheckpoint(f"the adapter's configuration says no lora_alpha for {layer.name}")
     return alpha / math.sqrt(rank) if config.get("use_rslora") else alpha / rank
 

@@ -203,6 +203,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "what nobody knows": ({"use_something_new": True}, "use_something_new"),
     "another rank": ({"r": 8}, "rank 4, and its configuration says 8"),
     "no alpha": ({"lora_alpha": None}, "no lora_alpha"),
+    "alpha without end": ({"lora_alpha": 10**400}, "no lora_alpha"),
     "odd pattern": ({"rank_pattern": {"(": 3}}, "pattern"),
     "a pattern without end": ({"alpha_pattern": {"([a-z.0-9]+)+x": 3}}, "for ever"),
     "one with spaces": ({"alpha_pattern": {"(?x:([a-z.0-9]+) +x)": 3}}, "for ever"),
