@@ -86,8 +86,8 @@ class Novelty:
         return shares_NC[:, self._own(tasks).repeat_interleave(sizes_T)].sum(-1)
 
     def typicality(self, plain_NE: Tensor, tasks: Collection[str]) -> Tensor:
-        """The share of the tasks' own validation rows whose `belonging` is no higher, times the
-        share of those that are no nearer to a class of the tasks; [N]."""
+        """Of the tasks' own validation rows and the row itself, the share whose `belonging` is no
+        higher, times the share of those that are no nearer to a class of the tasks; [N]."""
         return self._at(plain_NE, self.belonging(plain_NE, tasks), tasks)
 
     def told(self, plain_NE: Tensor, tasks: Collection[str]) -> tuple[Tensor, Tensor]:
@@ -115,7 +115,7 @@ class Novelty:
             near_N = None if far_N is None else (-far_N).sort().values
             found = Own(belonging_N.sort().values, near_N, 0.0)
             if len(belonging_N):
-                typical_N = self._typical(found, belonging_N, far_N)
+                typical_N = self._typical(found, belonging_N, far_N, beside=0)
                 found = replace(found, threshold=typical_N.quantile(1 - KEPT).item())
             if len(self._known) >= REMEMBERED:
                 self._known.clear()
@@ -133,10 +133,10 @@ class Novelty:
         return far_NT.masked_fill(~own_T, torch.inf).min(-1).values
 
     @staticmethod
-    def _typical(own: Own, belonging_N: Tensor, far_N: Tensor | None) -> Tensor:
-        typical_N = _share(own.belonging_N, belonging_N)
+    def _typical(own: Own, belonging_N: Tensor, far_N: Tensor | None, beside: int = 1) -> Tensor:
+        typical_N = _share(own.belonging_N, belonging_N, beside)
         if own.near_N is not None and far_N is not None:
-            typical_N = typical_N * _share(own.near_N, -far_N)
+            typical_N = typical_N * _share(own.near_N, -far_N, beside)
         return typical_N
 
     def _own(self, tasks: Collection[str]) -> Tensor:
@@ -188,10 +188,11 @@ def _part(params: Params, prefix: str) -> Params:
     }
 
 
-def _share(rising_M: Tensor, values_N: Tensor) -> Tensor:
-    """The share of the first that is no higher, [N]; 0 where there are none."""
+def _share(rising_M: Tensor, values_N: Tensor, beside: int) -> Tensor:
+    """The share of the first and of the value itself that is no higher, [N]. `beside` them is 1
+    value, or 0 where it is among them: so it is as high as theirs, however few they are."""
     below_N = torch.searchsorted(rising_M, values_N.contiguous(), right=True)
-    return below_N / max(1, len(rising_M))
+    return (below_N + beside) / (len(rising_M) + beside)
 
 
 def roc_area(higher_N: Tensor, lower_M: Tensor) -> float:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,9 @@ from tacl.vectors import Block, Dense, LowRank, TaskVector
 CONFIG = "adapter_config.json"
 WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
 WRAPPER = "base_model.model."
-REPEATED = re.compile(r"\)[*+{]")  # a group of a regular expression
+REPEATED = re.compile(r"\)[*+{]|\(\?\w*x")  # a group of a regular expression, or spaces before that
+MOST_WAYS = 10**7  # to match patterns with the name of one layer: about a second
+TO_READ = 1000  # what reading a pattern takes, in ways; and characters of one
 PARTS = ("lora_A.weight", "lora_B.weight", "lora_B.bias", "lora_magnitude_vector")
 
 UNCHANGED_BASE = (True, False, "gaussian", "eva", "orthogonal", "mica")  # ways to start A and B
@@ -230,7 +233,7 @@ def _scale(layer: AdapterLayer, config: Mapping[str, Any]) -> float:
             f"the adapter of {layer.name} has rank {rank}, and its configuration says {said}"
         )
     alpha = _pattern(config.get("alpha_pattern"), layer.name, config.get("lora_alpha"))
-    if not isinstance(alpha, int | float):
+    if not isinstance(alpha, int | float) or not abs(alpha) <= sys.float_info.max:
         raise BadCheckpoint(f"the adapter's configuration says no lora_alpha for {layer.name}")
     return alpha / math.sqrt(rank) if config.get("use_rslora") else alpha / rank
 
@@ -238,15 +241,35 @@ def _scale(layer: AdapterLayer, config: Mapping[str, Any]) -> float:
 def _pattern(table: Mapping[str, Any] | None, layer: str, default: Any) -> Any:
     """Of the first pattern that the end of the layer's name matches."""
     try:
-        if endless := [k for k in table or () if REPEATED.search(k)]:
-            raise BadCheckpoint(
-                f"the adapter's pattern {endless[0]!r} repeats a group, and to match that may "
-                "take for ever; name its layers by one without"
-            )
+        _require_matched_soon(table or {}, layer)
         fits = (k for k in table or () if re.match(rf"(.*\.)?({k})$", layer))
         return (table or {}).get(next(fits, ""), default)
-    except (re.error, AttributeError, TypeError) as error:  # or it is no table at all
+    except (re.error, AttributeError, TypeError, OverflowError, RecursionError) as error:
         raise BadCheckpoint(f"a pattern of the adapter cannot be read: {error}") from error
+
+
+def _require_matched_soon(patterns: Iterable[str], layer: str) -> None:
+    """Raises BadCheckpoint: it counts in how many ways they may be tried."""
+    total = 0
+    for pattern in patterns:
+        if len(pattern) > TO_READ or REPEATED.search(pattern):
+            total = MOST_WAYS
+        else:
+            total += TO_READ + _ways(pattern, len(layer))
+        if total >= MOST_WAYS:
+            raise BadCheckpoint(
+                f"the adapter's pattern {pattern[:100]!r} may take for ever to match: it repeats "
+                "a group, or has too many choices; name its layers by simpler ones"
+            )
+
+
+def _ways(pattern: str, length: int) -> int:
+    """At most so many are there to match a pattern that repeats no group: where each repetition
+    ends, which of each group's alternatives it is, and whether what is optional is there."""
+    repetitions = sum(map(pattern.count, "*+{"))
+    alternatives = math.prod(part.count("|") + 1 for part in re.split("[()]", pattern))
+    optional = pattern.replace("(?", "(").count("?")
+    return math.comb(length + repetitions, repetitions) * alternatives * 2**optional
 
 
 def _dora(change_OI: Tensor, theta0_OI: Tensor, length_O: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from tacl.heads.fitting import LabelledFeatures, frozen_heads
 from tacl.heads.head import Head
-from tacl.heads.novelty import JUDGED, KEPT, Novelty, roc_area
+from tacl.heads.novelty import JUDGED, KEPT, Novelty, Own, roc_area
 
 DIMENSION = 8
 PLACES = {"a": 0, "b": 2, "": 4}  # of each task's first class; of the generic samples
@@ -57,6 +57,19 @@ def test_most_own_rows_belong_and_most_others_do_not(
     assert area > 0.95
 
 
+def test_few_rows_to_judge_by_tell_hardly_more_of_the_own(
+    found: tuple[dict[str, Head], Novelty],
+) -> None:
+    novelty, asked_ND, told = found[1], features("a", 400), []
+    own_N = (novelty.whose_N == 0).nonzero().flatten()
+    assert novelty.far_NT is not None
+    for some_N in own_N.view(-1, 10):
+        few = novelty.judged_NT[some_N], novelty.whose_N[some_N]
+        judge = Novelty(novelty.head, novelty.sizes, *few, novelty.space, novelty.far_NT[some_N])
+        told.append(judge.told(asked_ND, ["a"])[1].double().mean().item())
+    assert sum(told) / len(told) < 0.15  # of two shares, each of 11 rows
+
+
 def test_what_nobody_has_shown_does_not_belong(found: tuple[dict[str, Head], Novelty]) -> None:
     """It looks like no task, nor like the generic samples."""
     novelty, own = found[1], ["a", "b"]
@@ -84,7 +97,7 @@ def test_one_of_an_earlier_version_knows_what_belongs(
 def test_of_strange_tasks_nothing_belongs(found: tuple[dict[str, Head], Novelty]) -> None:
     assert found[1].threshold(["c"]) == 0
     assert torch.equal(found[1].belonging(features("a", 5), ["c"]), torch.zeros(5))
-    assert torch.equal(found[1].typicality(features("a", 5), ["c"]), torch.zeros(5))
+    assert not found[1].told(features("a", 5), ["c"])[1].any()  # there is nothing to judge by
 
 
 def test_a_threshold_is_found_once_for_the_same_tasks_in_any_order(
@@ -100,13 +113,13 @@ def test_a_threshold_is_found_once_for_the_same_tasks_in_any_order(
 def test_a_threshold_that_another_thread_forgets_at_once_is_given(
     found: tuple[dict[str, Head], Novelty],
 ) -> None:
-    class Forgetting(dict[frozenset[str], float]):
-        def __setitem__(self, key: frozenset[str], value: float) -> None:
+    class Forgetting(dict[frozenset[str], Own]):
+        def __setitem__(self, key: frozenset[str], value: Own) -> None:
             """As where the other one clears it next."""
 
     novelty = Novelty.from_params(found[1].to_params())
     known = novelty.threshold(["a"])
-    object.__setattr__(novelty, "_reached", Forgetting())
+    object.__setattr__(novelty, "_known", Forgetting())
     assert novelty.threshold(["a"]) == known
 
 
