@@ -34,7 +34,7 @@ from cluster.scheduler import upkeep
 from cluster.scheduler.leases import Leases
 from cluster.scheduler.state import Cancelled, State
 from cluster.storage.home import Home
-from tacl.errors import HomeInUse, StorageUnavailable, TaclError
+from tacl.errors import HomeInUse, NotAllowed, StorageUnavailable, TaclError
 
 LOG = logging.getLogger(__name__)
 A = TypeVar("A", bound=Message)
@@ -229,6 +229,13 @@ class Shell(Reads):
     def _seen_task(self, context: RequestContext, name: str) -> TaskRecord:
         """Raises UnknownTask, also for one that the asker does not see."""
         return self._registry.task(name, self._visibility(context))
+
+    def _own_task(self, context: RequestContext, name: str) -> TaskRecord:
+        """The same; NotAllowed for another's, as it is now, where who asks is limited."""
+        found = self._seen_task(context, name)
+        if context.limited and found.submission.owner != context.user:
+            raise NotAllowed("only the owner of a task, or an admin, may do that")
+        return found
 
     def _has_now(self, task: str, shard: Shard | None) -> None:
         """Samples that runs hear of with their next lease; None: they are withdrawn."""
