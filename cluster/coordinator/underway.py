@@ -44,7 +44,7 @@ class Told:
 
 
 class Underway:
-    """All but `poll` is asked under the lock."""
+    """All but `poll` and `look_again` is asked under the lock; these by `tick` alone."""
 
     def __init__(
         self, registry: Registry, launcher: Launcher, blobs: Blobs, lock: Lock, retries: Retries
