@@ -20,7 +20,7 @@ from cluster.domain.following import Following
 from cluster.domain.receipts import CancelledTask, MovedAlias, RetriedTask, Submitted
 from cluster.domain.reports import AliasReport, InterferenceReport, TaskInterference, VectorStatus
 from cluster.domain.tasks import ANY, Options
-from tacl.errors import UnknownRun, UnknownTask
+from tacl.errors import UnknownRun
 
 ROUTER = APIRouter(route_class=Guarded, tags=["tasks"])
 TaskName = Annotated[Name, InPath(examples=["faces"])]
@@ -120,7 +120,6 @@ async def cancel(
 ) -> CancelledTask:
     """Stop what is owed of this task. One without a vector leaves, unless told to keep it: then
     `retry` goes on from its checkpoint."""
-    await _require_owner(name, asked)
     return await asked.tell(CoordinatorAPI.cancel, name, keep)
 
 
@@ -128,7 +127,6 @@ async def cancel(
 async def retry(name: TaskName, asked: Act) -> RetriedTask:
     """Queue what failed or was cancelled again, but evaluations and compositions: ask for these
     anew."""
-    await _require_owner(name, asked)
     return await asked.tell(CoordinatorAPI.retry, name)
 
 
@@ -163,7 +161,6 @@ async def move_alias(
     asked: Act,
 ) -> MovedAlias:
     """Let an alias mean a version, if it still means the expected one."""
-    await _require_owner(name, asked)
     expected = ANY if body.expected == "any" else body.expected
     return await asked.tell(CoordinatorAPI.move_alias, name, alias, body.version, expected)
 
@@ -181,15 +178,3 @@ async def interference(
 async def interference_of(name: TaskName, asked: Look) -> TaskInterference:
     """What the champion of this task does to all others, and theirs to it, the loudest first."""
     return await asked.tell(CoordinatorAPI.interference_of, name)
-
-
-async def _require_owner(name: str, asked: Asked) -> None:
-    """Of a task that has left whoever repeats a request is answered by its key: the coordinator
-    knows that, or no such task either."""
-    try:
-        found = await asked.ask(CoordinatorAPI.task, name)
-    except UnknownTask:
-        if asked.key is None:
-            raise
-    else:
-        asked.caller.require_owner(found.owner)

@@ -38,14 +38,16 @@ class Erasing:
         self.owed = True  # perhaps: the registry knows
         self._looked = -PACE  # at what is needed no more
         self._garbage = frozenset[str]()
+        self._deletes = False
 
     @property
     def trouble(self) -> str | None:
         """Why it cannot be done now."""
         return self._retries.trouble({KEY[1]})
 
-    def tick(self) -> None:
-        """Without the lock: in a bucket it takes a while."""
+    def tick(self) -> bool:
+        """Without the lock: in a bucket it takes a while. Whether a file may be gone since."""
+        self._deletes = False
         if self.owed:
             self.owed = False  # before the registry is read: it may be owed anew meanwhile
             if not self._retries.done(KEY, self._erase):
@@ -56,6 +58,7 @@ class Erasing:
             self._looked = time.monotonic()
         if self._garbage:
             self._retries.done(GARBAGE, self._delete)
+        return self._deletes
 
     def collect(self, digests: Iterable[str]) -> None:
         """Under the lock."""
@@ -114,4 +117,5 @@ class Erasing:
                 meanwhile.enter_context(self._blobs.without(gone))
             gone = gone.difference(self._registry.referenced(gone))
             meanwhile.enter_context(self._blobs.without(gone))
+            self._deletes |= bool(gone)
             yield gone

@@ -65,7 +65,9 @@ class Execution:
         self._cleared: dict[str, None] = {}  # whose checkpoints are to be deleted first
         self.forecast, self._foreseen = Forecast(), 0.0
         self._unchecked = True  # whether something happened since the plan was validated
-        self.unsure = False  # whether the plan may not be what follows from the registry
+        # Whether the plan may not be what follows from the registry: then that is read again
+        # before anything is decided, recorded or carried out.
+        self.unsure = False
         self._said: str | None = None  # why not everything could be looked after
         self._said_at = -LONGEST  # when the log heard of it
         self._shared_at = -SHARES  # when it was looked at what users took
@@ -80,12 +82,14 @@ class Execution:
         self.happened(facts.NodesChanged(self.state.nodes, self.state.free))
 
     def happened(self, *events: facts.Event) -> None:
-        """Facts that the registry has, and what follows from them."""
-        self._unchecked = True
-        was, self.unsure = self.unsure, True  # where one is half in the plan
+        """Facts that the registry has, and what follows from them. Where that is to be read again,
+        it tells them itself."""
+        if self.unsure:
+            return
+        self._unchecked = self.unsure = True  # where one is half in the plan
         for event in events:
             self._due.extend(plan.handle(self.state, event))
-        self.unsure = was
+        self.unsure = False
         self._carry_out()
 
     def request(self, run_id: str, user: str | None = None) -> None:
@@ -113,9 +117,10 @@ class Execution:
             self._clear()
             self._list()
             with self._lock:
-                self._carry_out()
-                if self._unchecked:
-                    plan.validate(self.state)
+                if not self.unsure:
+                    self._carry_out()
+                    if self._unchecked:
+                        plan.validate(self.state)
                 self._unchecked, self._said = False, None
         except Exception as error:
             self.say(error)
@@ -204,7 +209,7 @@ class Execution:
         """Of a run that is to be stopped it is not recorded how it ended, also where it was asked
         for again: it begins anew once it is stopped."""
         run = self.state.runs.get(run_id)
-        if run is None or run.state != RunState.RUNNING:
+        if self.unsure or run is None or run.state != RunState.RUNNING:
             return False
         if any(isinstance(one, facts.Stop) and one.run_id == run_id for one in self._due):
             return False
@@ -213,14 +218,24 @@ class Execution:
 
     def _settle(self, run_id: str, outcome: Outcome) -> None:
         """Registry first, then the plan; repeated from the start when the registry cannot write."""
+        try:
+            event = self._event(run_id, outcome)
+            self.underway.leave(run_id)
+        except Exception:  # it may be recorded: before anything is decided, that is read
+            self.unsure = True  # also where that cannot be asked
+            self.unsure = self._registry.run(run_id).state != RunState.RUNNING
+            raise
+        if isinstance(outcome, Finished):
+            self._cleared[run_id] = None
+            self.forecast.ended(self.state, self.state.runs[run_id], time.time())
+        self.forecast.forget(run_id)
+        self.happened(event)
+
+    def _event(self, run_id: str, outcome: Outcome) -> facts.Event:
+        """What the plan is told of it; a result is recorded then."""
         if isinstance(outcome, Finished):
             with tracing.span("publish", tracing.of_run(run_id)):
-                try:
-                    event = self._recorded(run_id, outcome)
-                except Exception:  # it may have landed: before anything is decided, that is read
-                    was, self.unsure = self.unsure, True  # also where that cannot be asked
-                    self.unsure = was or self._registry.run(run_id).state != RunState.RUNNING
-                    raise
+                event = self._recorded(run_id, outcome)
             LOG.info("ended", extra=self._facts(run_id))
         elif isinstance(outcome, Raised):
             told = {"cause": outcome.cause, "trace": outcome.trace}
@@ -234,12 +249,7 @@ class Execution:
         if not isinstance(event, facts.Died | facts.PlaceGivenBack) and tracing.is_on():
             run = self._registry.run(run_id)
             tracing.ran(run_id, run.created, kind=run.kind, task=run.task, cause=run.cause)
-        self.underway.leave(run_id)
-        if isinstance(outcome, Finished):
-            self._cleared[run_id] = None
-            self.forecast.ended(self.state, self.state.runs[run_id], time.time())
-        self.forecast.forget(run_id)
-        self.happened(event)
+        return event
 
     def _recorded(self, run_id: str, outcome: Finished) -> facts.Event:
         event = recorded(self._registry, self.state, run_id, outcome.result, outcome.written)

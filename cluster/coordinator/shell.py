@@ -34,7 +34,7 @@ from cluster.scheduler import upkeep
 from cluster.scheduler.leases import Leases
 from cluster.scheduler.state import Cancelled, State
 from cluster.storage.home import Home
-from tacl.errors import HomeInUse, StorageUnavailable, TaclError
+from tacl.errors import HomeInUse, NotAllowed, StorageUnavailable, TaclError
 
 LOG = logging.getLogger(__name__)
 A = TypeVar("A", bound=Message)
@@ -74,7 +74,6 @@ class Shell(Reads):
         self._shards = {shard.task: shard for shard in self._registry.shards()}
         champions = self._registry.champion_references().values()
         self._damaged = missing_files(champions, self._blobs)
-        self._unsure = False  # whether a commit's outcome is not known
         self._erasing = Erasing(place, self._registry, self._blobs, self._lock)
         self._changed: list[str] = []  # tasks whose samples changed, since this process began
         self._steps = 0  # of trainings, since this process began
@@ -103,7 +102,8 @@ class Shell(Reads):
         else:
             self._execution.tick()
             self._looking.done(("bring the status up to date", ""), self._look)
-            self._erasing.tick()
+            if self._erasing.tick():
+                self._execution.underway.look_again()
 
     def _look(self) -> None:
         """So that whoever looks next is told soon."""
@@ -150,7 +150,7 @@ class Shell(Reads):
             try:
                 decision.then()
             except Exception:  # it is recorded, and answered when it is asked again
-                self._unsure = self._erasing.owed = True
+                self._execution.unsure = self._erasing.owed = True
                 raise
             return decision.answer
 
@@ -168,10 +168,10 @@ class Shell(Reads):
             with self._writing():
                 decision.write(request)
         except Exception:
-            if not self._unsure:
+            if not self._execution.unsure:
                 raise
             landed = self._registry.answer(request.request_id, request.asked) is not None
-            self._unsure = False
+            self._execution.unsure = False
             if not landed:
                 raise
 
@@ -181,18 +181,16 @@ class Shell(Reads):
         try:
             yield
         except Exception as error:
-            self._unsure = not isinstance(error, TaclError) or isinstance(error, StorageUnavailable)
-            if self._unsure:
-                self._erasing.owed = True
+            if not isinstance(error, TaclError) or isinstance(error, StorageUnavailable):
+                self._execution.unsure = self._erasing.owed = True
             raise
 
     def _make_sure(self) -> None:
         """After a commit whose outcome is not known, what the registry says is what holds: what
         runs, and what there is of samples."""
-        if self._unsure or self._execution.unsure:
+        if self._execution.unsure:
             self._shards = {shard.task: shard for shard in self._registry.shards()}
             self._execution.reread()
-            self._unsure = False
 
     def _queued(
         self, run_id: str, write: Callable[[Request], object], user: str | None = None
@@ -231,6 +229,13 @@ class Shell(Reads):
     def _seen_task(self, context: RequestContext, name: str) -> TaskRecord:
         """Raises UnknownTask, also for one that the asker does not see."""
         return self._registry.task(name, self._visibility(context))
+
+    def _own_task(self, context: RequestContext, name: str) -> TaskRecord:
+        """The same; NotAllowed for another's, as it is now, where who asks is limited."""
+        found = self._seen_task(context, name)
+        if context.limited and found.submission.owner != context.user:
+            raise NotAllowed("only the owner of a task, or an admin, may do that")
+        return found
 
     def _has_now(self, task: str, shard: Shard | None) -> None:
         """Samples that runs hear of with their next lease; None: they are withdrawn."""

@@ -105,7 +105,7 @@ class TaskRequests(Quotas):
 
     def retry(self, context: RequestContext, task: str) -> RetriedTask:
         def decide() -> Decision[RetriedTask]:
-            self._seen_task(context, task)
+            self._own_task(context, task)
             stopped = partial(self._registry.runs, STOPPED)
             about = (run for run in stopped(kinds=NAMING, naming=task) if _is_about(run, task))
             fits = (run for run in stopped(kinds=("fit",)) if self._is_fit_of(run.run_id, task))
@@ -128,7 +128,7 @@ class TaskRequests(Quotas):
 
     def cancel(self, context: RequestContext, task: str, keep: bool = False) -> CancelledTask:
         def decide() -> Decision[CancelledTask]:
-            self._seen_task(context, task)
+            self._own_task(context, task)
             chosen = tuple(run.run_id for run in self._registry.runs(states=OWED, tasks=[task]))
             leaves = not keep and not self._state.tasks[task].head
             answer = CancelledTask(task=task, cancelled=chosen, left=leaves)

@@ -44,7 +44,7 @@ class Told:
 
 
 class Underway:
-    """All but `poll` is asked under the lock."""
+    """All but `poll` and `look_again` is asked under the lock; these by `tick` alone."""
 
     def __init__(
         self, registry: Registry, launcher: Launcher, blobs: Blobs, lock: Lock, retries: Retries
@@ -105,6 +105,10 @@ class Underway:
             else:
                 del self._outcomes[run_id]
 
+    def look_again(self) -> None:
+        """At what is not recorded yet: a file that it names may have been deleted since."""
+        self._outcomes.clear()
+
     def leave(self, run_id: str) -> None:
         """It ended, and that is recorded: not before, for only its learner knows what it found."""
         handle, (_, outcome) = self._handles[run_id], self._outcomes[run_id]
@@ -114,12 +118,12 @@ class Underway:
         self._told.pop(run_id, None)
 
     def stop(self, run_id: str) -> None:
-        """Harmless where it does not run."""
+        """Harmless where it does not run. What cannot be ended now has leave for nothing more."""
+        self._told.pop(run_id, None)
         if run_id in self._handles:
             self._launcher.cancel(self._handles[run_id])
             del self._handles[run_id]
             failpoints.reached("work stopped")
-        self._told.pop(run_id, None)
 
     def close(self) -> None:
         """Stop all of it."""

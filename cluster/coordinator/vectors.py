@@ -25,7 +25,7 @@ class VectorRequests(Shell):
         checked_alias(name)
 
         def decide() -> Decision[MovedAlias]:
-            self._seen_task(context, task)
+            self._own_task(context, task)
             reference = self._registry.vector(task, version)
 
             def crown() -> None:

@@ -133,7 +133,7 @@ class CoordinatorAPI(ReadAPI, Protocol):
     def retry(self, context: RequestContext, task: str) -> receipts.RetriedTask:
         """Queue what failed or was cancelled of this task again, with a fresh budget. A refresh
         that newer samples or vectors made pointless is left; models and evaluations are asked for
-        again by their users. Raises UnknownTask."""
+        again by their users. Raises UnknownTask, NotAllowed."""
         ...
 
     def cancel(
@@ -141,7 +141,8 @@ class CoordinatorAPI(ReadAPI, Protocol):
     ) -> receipts.CancelledTask:
         """Stop the training or refresh of this task at whatever stage it is. A task that has no
         vector yet leaves: its samples are used no more, its name is free and its files are deleted
-        soon, unless told to `keep` them and the checkpoints for `retry`. Raises UnknownTask."""
+        soon, unless told to `keep` them and the checkpoints for `retry`. Raises UnknownTask,
+        NotAllowed."""
         ...
 
     def remove(self, context: RequestContext, task: str, purge: bool) -> receipts.RemovedTask:
@@ -182,7 +183,7 @@ class CoordinatorAPI(ReadAPI, Protocol):
         yet, ANY for whatever it is. The champion decides what is measured, refreshed and composed
         by default; pinned models stay as they are.
 
-        Raises BadName, UnknownTask, UnknownVector, AliasMoved.
+        Raises BadName, UnknownTask, NotAllowed, UnknownVector, AliasMoved.
         """
         ...
 

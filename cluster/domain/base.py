@@ -89,7 +89,7 @@ class RequestContext(Message):
 
     `user` sees their own private tasks; None is the cluster itself, or an admin, who sees all. A
     request repeated under its id within a week is carried out once and answered the same again.
-    `limited`: they may take no more than a user's share of the cluster.
+    `limited`: they may take no more than a user's share of the cluster, and change their own tasks.
     """
 
     user: str | None = None

@@ -9,19 +9,21 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from cluster.coordinator import erasing, retries
 from cluster.coordinator.garbage import GRACE
 from cluster.domain.base import BlobRef
+from cluster.domain.outcomes import Finished
 from cluster.domain.tasks import Submission, VectorRef
 from cluster.registry import Registry, erasure
 from cluster.registry.erasure import References
 from cluster.storage.blobs import Blobs
 from cluster.storage.drafts import scratch, whole
 from tacl.errors import CorruptBlob, StorageUnavailable
-from tests.support.fakes import ADMIN, Scene, asks, submission
+from tests.support.fakes import ADMIN, Scene, asks, calm, result_of, submission
 from tests.support.lost import killed_after_removing, killed_while, make_old
 
 
@@ -258,6 +260,33 @@ def test_a_second_purge_of_the_same_bytes_meanwhile_is_owed_too(
     scene.coordinator.tick()
     assert not any(map(blobs.exists, both))
     assert registry.erasures() == []
+
+
+def test_a_result_that_waits_to_be_recorded_is_looked_at_again_after_a_purge(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tasks of the same classes have the same head: nothing referred to this one yet."""
+
+    def full(*_: object) -> NoReturn:
+        raise StorageUnavailable("the disk is full")
+
+    scene.trained("digits").submit("signs")
+    registry, process = scene.coordinator._registry, scene.process("train", "signs")
+    (digits,) = registry.references("digits")
+    result = result_of(process.work, scene.home.blobs(), calm)
+    process.outcome = Finished(result.model_copy(update={"head_blob": digits.head_blob}))
+    with monkeypatch.context() as patched:
+        patched.setattr(retries, "pause_after", lambda failures: 0.1)
+        patched.setattr(registry, "publish", full)
+        scene.coordinator.tick()
+    scene.coordinator.remove(asks("purge"), "digits", True)
+    scene.coordinator.tick()
+    time.sleep(0.1)
+    scene.coordinator.tick()
+    assert scene.process("train", "signs").work.attempt == 2
+    scene.settle()
+    (signs,) = registry.references("signs")
+    assert scene.home.blobs().exists(signs.head_blob)
 
 
 @pytest.mark.parametrize("few", [0, 1])

@@ -88,7 +88,7 @@ def test_the_next_coordinator_leaves_its_checkpoints(scene: Scene) -> None:
         scene.restart(outlived=outlived)
         scene.coordinator.tick()
         assert runs(scene.home) == [run_id]
-    scene.coordinator._unsure = True  # a commit whose outcome is not known
+    scene.coordinator._execution.unsure = True  # a commit whose outcome is not known
     scene.coordinator.tick()
     assert newest(checkpoints(scene.home, run_id)) == 3
 

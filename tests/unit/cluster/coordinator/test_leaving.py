@@ -15,7 +15,7 @@ from cluster.domain.base import RequestContext
 from cluster.domain.tasks import GENERIC
 from cluster.domain.work import Lease, TrainWork
 from cluster.scheduler.state import Node
-from tacl.errors import UnknownTask
+from tacl.errors import NotAllowed, UnknownTask
 from tests.support.fakes import ADMIN, Scene, asks, shard_blob, submission
 
 
@@ -179,3 +179,21 @@ def test_logs_are_of_the_task_that_has_the_name_now(scene: Scene) -> None:
     assert logs[0].kind == "submitted"
     assert [event.kind for event in logs].count("submitted") == 1
     assert not [event for event in logs if "secret" in event.text or "erased" in event.text]
+
+
+def test_a_name_that_became_anothers_is_theirs(scene: Scene) -> None:
+    """Also for whoever was just told that there is no such task, or that it is their own."""
+    call, bob = scene.coordinator, RequestContext(user="bob", limited=True)
+    scene.submit("digits", owner="bob")
+    call.cancel(bob, "digits")
+    again(scene, "digits", owner="ann")
+    for change in (
+        lambda who: call.cancel(who, "digits", keep=True),
+        lambda who: call.retry(who, "digits"),
+        lambda who: call.move_alias(who, "digits", "champion", 1, None),
+    ):
+        with pytest.raises(NotAllowed, match="only the owner"):
+            change(RequestContext(user="bob", limited=True))
+    call.tick()
+    assert scene.process("train", "digits")
+    assert call.cancel(RequestContext(user="ann", limited=True), "digits").left

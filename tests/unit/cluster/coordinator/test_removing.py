@@ -155,6 +155,31 @@ def test_what_is_asked_for_again_before_it_could_be_stopped_begins_anew(
     assert coordinator.status(ADMIN).trouble is None
 
 
+def test_what_cannot_be_stopped_yet_hears_no_more_and_leaves_no_trace(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It met what is purged: its next attempt begins with the first step."""
+    monkeypatch.setattr(retries, "pause_after", lambda failures: 0.0)
+    scene.trained("digits").submit("signs")
+    process = scene.process("train", "signs")
+    run_id = process.work.run_id
+    assert "digits" in {shard.task for shard in scene.known(run_id, 0)}
+
+    def refuse(*_: object) -> NoReturn:
+        raise OSError("nobody can stop it now")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(type(scene.launcher), "cancel", refuse)
+        scene.coordinator.remove(asks("purge"), "digits", True)
+        with pytest.raises(RunFailed, match="attempt 1"):
+            scene.known(run_id, 1, attempt=1)
+    scene.coordinator.tick()
+    scene.coordinator.tick()
+    assert process.cancelled
+    assert scene.process("train", "signs").work.attempt == 2
+    assert [shard.task for shard in scene.known(run_id, 0)] == [GENERIC]
+
+
 def test_a_refresh_is_cancelled(scene: Scene) -> None:
     scene.trained("digits", "shapes")
     run = scene.coordinator.refresh(asks("now"), "digits").run_id

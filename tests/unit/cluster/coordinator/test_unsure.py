@@ -1,0 +1,64 @@
+"""While it is not known what the registry has, nothing is decided, recorded or carried out."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+import pytest
+
+from cluster.coordinator import retries
+from cluster.domain.outcomes import Finished
+from cluster.domain.status import RunState
+from tacl.errors import StorageUnavailable
+from tests.support.fakes import ADMIN, FakeProcess, Scene, asks, calm, result_of
+from tests.support.lost import lost_answer
+
+
+def done(scene: Scene, process: FakeProcess) -> None:
+    """It has its result, which nobody has heard."""
+    told = scene.known(process.work.run_id, 0)
+    process.outcome = Finished(result_of(process.work, scene.home.blobs(), calm, told))
+
+
+@pytest.mark.parametrize("cancelled", ["digits", "waits"])
+def test_what_was_cancelled_while_it_is_looked_at_what_runs_is_not_gone_on_with(
+    cancelled: str, scene: Scene
+) -> None:
+    """The answer to the commit is lost, and the registry is there again at once."""
+    for name in ("digits", "shapes", "waits"):
+        scene.submit(name)
+    done(scene, scene.process("train", "digits"))
+    run_id = scene.task(cancelled).run_id
+    with lost_answer(scene, "cancel"), pytest.raises(StorageUnavailable):
+        scene.coordinator.cancel(asks("stop"), cancelled, keep=True)
+    scene.coordinator._execution.tick()  # it had begun before
+    assert scene.coordinator._registry.run(run_id).state == RunState.CANCELLED
+    scene.coordinator.tick()
+    assert scene.coordinator.cancel(asks("stop"), cancelled, keep=True).cancelled == (run_id,)
+    assert scene.coordinator.run(ADMIN, run_id).state == RunState.CANCELLED
+    scene.settle()
+    assert scene.ready() == [name for name in ("digits", "shapes", "waits") if name != cancelled]
+
+
+def test_a_vector_that_was_published_is_there_though_its_learner_could_not_be_let_go(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody may compose with it at once: to cancel its task does not take it away."""
+
+    def refuse(*_: object) -> NoReturn:
+        raise OSError("Ray's control service is away")
+
+    monkeypatch.setattr(retries, "pause_after", lambda failures: 60.0)
+    scene.submit("digits")
+    process = scene.process("train")
+    done(scene, process)
+    with monkeypatch.context() as patched:
+        patched.setattr(type(scene.launcher), "let_go", refuse)
+        scene.coordinator.tick()
+    scene.coordinator.compose(asks("compose"), "ann", ["+digits"])
+    answer = scene.coordinator.cancel(asks("stop"), "digits")
+    assert (answer.left, answer.cancelled) == (False, ())
+    scene.coordinator.tick()
+    assert process.cancelled
+    assert scene.ready() == ["digits"]
+    assert scene.coordinator.status(ADMIN).trouble is None
