@@ -83,7 +83,8 @@ class Novelty:
         """P(some of the tasks | x), [N], of rows as they are at theta0."""
         shares_NC = self.head.logits(self.head.read(plain_NE)).softmax(-1)
         sizes_T = torch.tensor([*self.sizes.values()])
-        return shares_NC[:, self._own(tasks).repeat_interleave(sizes_T)].sum(-1)
+        own_C = self._own(tasks).repeat_interleave(sizes_T)
+        return shares_NC[:, own_C].sum(-1).clamp_max(1)  # rounded, a sum may be more
 
     def typicality(self, plain_NE: Tensor, tasks: Collection[str]) -> Tensor:
         """Of the tasks' own validation rows and the row itself, the share whose `belonging` is no
@@ -124,7 +125,7 @@ class Novelty:
 
     def _judged(self, own_T: Tensor, which_N: Tensor) -> tuple[Tensor, Tensor | None]:
         """P(the tasks | x) of these validation rows, and their distance to the tasks."""
-        belonging_N = self.judged_NT[which_N][:, own_T].sum(-1)
+        belonging_N = self.judged_NT[which_N][:, own_T].sum(-1).clamp_max(1)
         far_NT = None if self.far_NT is None else self.far_NT[which_N]
         return belonging_N, None if far_NT is None else self._nearest(far_NT, own_T)
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tacl.heads.columns import Columns
 from tacl.heads.fitting import LabelledFeatures, frozen_heads
 from tacl.heads.head import Head
 from tacl.heads.novelty import JUDGED, KEPT, Novelty, Own, roc_area
@@ -92,6 +93,15 @@ def test_one_of_an_earlier_version_knows_what_belongs(
     least = novelty.threshold(["a"])
     assert (novelty.typicality(features("a", 400), ["a"]) >= least).double().mean() > KEPT - 0.05
     assert (novelty.typicality(features("b", 400), ["a"]) >= least).double().mean() < 0.2
+
+
+def test_no_probability_is_more_than_one() -> None:
+    tasks = [f"t{number}" for number in range(30)]
+    heads = {t: Head(torch.randn(1, DIMENSION, generator=RANDOM), 1.0, (t,)) for t in tasks}
+    rows_ND = torch.randn(500, DIMENSION, generator=RANDOM)
+    novelty = Novelty.of(heads, {}, dict.fromkeys(tasks, rows_ND))
+    assert Columns(heads).logits(rows_ND).softmax(-1).sum(-1).max() > 1
+    assert novelty.belonging(rows_ND, tasks).max() == novelty._of(tasks).belonging_N.max() == 1
 
 
 def test_of_strange_tasks_nothing_belongs(found: tuple[dict[str, Head], Novelty]) -> None:
