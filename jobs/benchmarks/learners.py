@@ -21,6 +21,7 @@ from cluster.runtime.again import HEAD
 from cluster.scheduler.reuse import RUNS
 from jobs.benchmarks.processes import SeenProcess, head_of, seen, taken
 from jobs.benchmarks.timing import Race, Say
+from jobs.console.own_cluster import ending_by, interrupt, stopped_at_the_end
 from tacl import embedded
 from tacl.errors import ClusterNotRunning
 
@@ -76,20 +77,18 @@ def took(folder: Path, home: str, most: int, runs: int, steps: int) -> Took:
 @contextmanager
 def own_cluster(home: Path, most: int) -> Iterator[Client]:
     command = [*HEAD, "--home", str(home), "--base", "embedded", "--cpus", str(CPUS)]
-    with subprocess.Popen([*command, "--runs", str(most)], stdout=subprocess.DEVNULL) as head:
-        client = Client(home)
-        try:
-            while client.home.running() is None:
-                if head.poll() is not None:
-                    raise ClusterNotRunning(
-                        f"the cluster of the bench ended at once, exit code {head.returncode}; "
-                        "why is on stderr"
-                    )
-                time.sleep(POLL)
-            client.cluster()  # connected
+    launched = subprocess.Popen([*command, "--runs", str(most)], stdout=subprocess.DEVNULL)
+    with launched as head, stopped_at_the_end(Client(home)) as client:
+        while client.home.running() is None:
+            if head.poll() is not None:
+                raise ClusterNotRunning(
+                    f"the cluster of the bench ended at once, exit code {head.returncode}; "
+                    "why is on stderr"
+                )
+            time.sleep(POLL)
+        client.cluster()  # connected
+        with ending_by(interrupt):
             yield client
-        finally:
-            client.down()
 
 
 class CpuSpent:

@@ -20,6 +20,7 @@ from typing import Any
 
 from cluster.client.client import Client
 from jobs.benchmarks.timing import Say
+from jobs.console.own_cluster import ending_by, interrupt, stopped_at_the_end
 from tacl import embedded
 
 ROWS, STEPS, CPUS = 400, 50, 2
@@ -57,13 +58,11 @@ def bench_submit(runs: int, say: Say) -> dict[str, Any]:
 
 @contextmanager
 def own_cluster(home: Path, base: str | None = None, cpus: int = CPUS) -> Iterator[Client]:
-    client = Client(home)
-    try:
+    with stopped_at_the_end(Client(home)) as client:
         client.up(base, cpus=cpus)
         client.cluster()  # connected: that is no part of a submission
-        yield client
-    finally:
-        client.down()
+        with ending_by(interrupt):
+            yield client
 
 
 def one_run(client: Client, name: str, folder: Path) -> dict[str, float]:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import os
-import signal
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from shlex import quote
-from types import FrameType
 from typing import Any
 
 from rich.console import Console
@@ -22,14 +19,13 @@ from cluster.runtime import processors
 from cluster.runtime.connection import connect
 from jobs.console import tables as show
 from jobs.console.documents import print_json
+from jobs.console.own_cluster import ending_by, interrupt, stopped_at_the_end
 from jobs.console.progress import saying, stderr, watching
 from jobs.demo import tables
 from jobs.demo.story import ArrivedTask, Chapter, Plan, Subtraction, Users, story
 from tacl.errors import HomeInUse
 
 CPUS = 4  # at most; every CPU of a cluster has a process that waits for work
-ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-Handler = Callable[[int, FrameType | None], None] | signal.Handlers
 KINDS = {ArrivedTask: "arrivals", Users: "users", Subtraction: "subtractions"}
 
 
@@ -43,7 +39,7 @@ def run(keep: Path | None = None, as_json: bool = False, plan: Plan | None = Non
     os.environ.setdefault("HF_HUB_OFFLINE", "1")  # nothing here needs a network
     console = stderr() if as_json else show.console()
     plan = plan or Plan()
-    with _ending_by(_interrupt), _home(keep) as home, tempfile.TemporaryDirectory() as data:
+    with ending_by(interrupt), _home(keep) as home, tempfile.TemporaryDirectory() as data:
         console.print(_opening(plan))
         with _cluster(home) as client, watching(console) as watch:
             for chapter in story(client, Path(data), plan, watch):
@@ -91,34 +87,10 @@ def _home(keep: Path | None) -> Iterator[Path]:
 
 @contextmanager
 def _cluster(home: Path) -> Iterator[Client]:
-    """A cluster for the time of the story, however that ends."""
-    client = Client(home)
-    try:
+    """A cluster for the time of the story."""
+    with stopped_at_the_end(Client(home)) as client:
         with saying("starting a cluster on this machine") as say:
             client.up("embedded", cpus=min(CPUS, processors.cpus()), progress=say)
             connect(client.home)  # Ray sets its own handlers, which print stack traces
-        with _ending_by(_interrupt):
+        with ending_by(interrupt):
             yield client
-    finally:
-        # A second Ctrl-C does not interrupt the tidying up after the first.
-        with _ending_by(signal.SIG_IGN), saying("stopping the cluster"):
-            client.down()
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    """A terminal that closes, or a polite kill, ends the demo as Ctrl-C does: tidily. What is
-    ignored, as by `nohup`, stays so."""
-    if number == signal.SIGINT:
-        raise KeyboardInterrupt
-    sys.exit(128 + number)
-
-
-@contextmanager
-def _ending_by(handler: Handler) -> Iterator[None]:
-    heard = [one for one in ENDINGS if signal.getsignal(one) != signal.SIG_IGN]  # as under nohup
-    before = {number: signal.signal(number, handler) for number in heard}
-    try:
-        yield
-    finally:
-        for number, old in before.items():
-            signal.signal(number, old)

@@ -22,6 +22,7 @@ from cluster.domain.work import Refreshed, RefreshWork
 from cluster.errors import exit_code
 from cluster.runtime import processors
 from jobs.cli import main
+from jobs.console.own_cluster import ENDINGS
 from jobs.demo import run, story, tables
 from jobs.demo.story import ArrivedTask, Chapter, Plan, Subtraction, Users
 from tacl import embedded
@@ -235,10 +236,10 @@ def test_an_end_by_a_signal_is_tidy(
         yield from ()
 
     monkeypatch.setattr(run, "story", interrupted)
-    before = {one: signal.signal(one, signal.SIG_DFL) for one in run.ENDINGS}  # none is ignored
+    before = {one: signal.signal(one, signal.SIG_DFL) for one in ENDINGS}  # none is ignored
     try:
         result = CliRunner().invoke(main.app, ["demo"])
-        assert [signal.getsignal(one) for one in run.ENDINGS] == [signal.SIG_DFL] * len(before)
+        assert [signal.getsignal(one) for one in ENDINGS] == [signal.SIG_DFL] * len(before)
     finally:
         for one, handler in before.items():
             signal.signal(one, handler)

@@ -1,0 +1,47 @@
+"""A cluster for the time of a demo or a bench: nothing of it is left running, however that ends."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from cluster.client.client import Client
+from jobs.console.progress import saying
+
+ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+Handler = Callable[[int, FrameType | None], None] | signal.Handlers
+
+
+def interrupt(number: int, frame: FrameType | None) -> None:
+    """A terminal that closes, or a polite kill, ends the work as Ctrl-C does."""
+    if number == signal.SIGINT:
+        raise KeyboardInterrupt
+    sys.exit(128 + number)
+
+
+@contextmanager
+def ending_by(handler: Handler) -> Iterator[None]:
+    """How the block is ended. What is ignored, as under `nohup`, stays so."""
+    heard = [one for one in ENDINGS if signal.getsignal(one) != signal.SIG_IGN]
+    before = {number: signal.signal(number, handler) for number in heard}
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
+
+
+@contextmanager
+def stopped_at_the_end(client: Client) -> Iterator[Client]:
+    """The client, whose cluster runs or is started in the block. Ray, once it is connected, sets
+    handlers of its own, which would leave it running: `ending_by` again where that is done."""
+    try:
+        with ending_by(interrupt):
+            yield client
+    finally:
+        # A second Ctrl-C does not interrupt the tidying up after the first.
+        with ending_by(signal.SIG_IGN), saying("stopping the cluster"):
+            client.down()
