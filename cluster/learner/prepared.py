@@ -16,7 +16,6 @@ from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from struct import Struct
-from struct import error as StructError
 from tempfile import TemporaryFile
 from typing import IO, overload
 from zlib import crc32
@@ -54,7 +53,7 @@ class Shelf:
         place, self._end = self._end, self._end + HEADER.size + len(row)
         if len(row) + BESIDE > self._room:
             try:
-                self._write(HEADER.pack(len(row), crc32(row)) + row, place)
+                self._write(HEADER.pack(len(row), _checksum(row, place)) + row, place)
                 return place
             except OSError as error:
                 LOG.warning("rows of other tasks stay in memory: %s", error)
@@ -75,11 +74,12 @@ class Shelf:
             return held
         try:
             file = self._file.fileno()
-            size, checksum = HEADER.unpack(os.pread(file, HEADER.size, place))
+            header = os.pread(file, HEADER.size, place).ljust(HEADER.size, b"\0")
+            size, checksum = HEADER.unpack(header)
             row = os.pread(file, size, place + HEADER.size)
-        except (OSError, StructError) as error:
+        except OSError as error:
             raise StorageUnavailable(f"a row of another task cannot be read: {error}") from error
-        if crc32(row) != checksum:
+        if _checksum(row, place) != checksum:
             raise StorageUnavailable("a row of another task is not what was written of it")
         return row
 
@@ -87,6 +87,11 @@ class Shelf:
         """It is not asked for again."""
         if (held := self._held.pop(place, None)) is not None:
             self._room += len(held) + BESIDE
+
+
+def _checksum(row: bytes, place: int) -> int:
+    """Another at each place, and of zeros never theirs: a disk may give these for what it lost."""
+    return crc32(row, place + 1)
 
 
 class Prepared(Sequence[Item]):

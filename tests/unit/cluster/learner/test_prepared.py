@@ -236,3 +236,15 @@ def test_a_row_that_could_not_be_prepared_can_be_asked_for_again(tmp_path: Path)
     with pytest.raises(OSError, match="away"):
         rows[0]
     assert rows[0].tolist() == [5]
+
+
+def test_zeros_that_a_disk_gives_are_no_row_nor_is_another_row(tmp_path: Path) -> None:
+    """As after a write that it lost, or put elsewhere."""
+    shelf = Shelf(tmp_path, room=0)
+    first, second, third = (shelf.put(row) for row in (b"one", b"two", b"three"))
+    file, size = shelf._file.fileno(), second - first
+    os.pwrite(file, bytes(size), first)
+    os.pwrite(file, os.pread(file, 100, third), second)
+    for place in (first, second):
+        with pytest.raises(StorageUnavailable, match="not what was written"):
+            shelf.get(place)
