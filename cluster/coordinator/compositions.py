@@ -94,7 +94,7 @@ class CompositionRequests(RunRequests):
         return self._queued(work.run_id, write, context.user)
 
     def composition_run(self, context: RequestContext, user: str, run_id: str) -> CompositionRun:
-        with self._lock:
+        with self._reading():
             return self._composition_run(context, user, run_id)
 
     def _composition_run(self, context: RequestContext, user: str, run_id: str) -> CompositionRun:

@@ -34,7 +34,7 @@ class Coordinator(TaskRequests, VectorRequests, CompositionRequests, AccountRequ
     def status(
         self, context: RequestContext, since: str = "", tasks: Sequence[str] = ()
     ) -> ClusterStatus:
-        with self._lock:
+        with self._reading():
             self._board.look(self._state)
             sight = self._sight(context)
             sees = partial(views.is_seen, context, sight.visibility)
@@ -67,24 +67,23 @@ class Coordinator(TaskRequests, VectorRequests, CompositionRequests, AccountRequ
             )
 
     def references(self, context: RequestContext) -> dict[str, str]:
-        with self._lock:
+        found = self._registry.referenced()  # without the lock: it takes a while
+        with self._reading():  # and whose each is that was found
             visibility = self._visibility(context)
-        found = self._registry.referenced()
         return {
             digest: one.what if visibility.sees(one.task) else "a file of a private task"
             for digest, one in found.items()
         }
 
     def collect(self, dry_run: bool = False) -> CollectedGarbage:
-        with self._lock:
-            self._make_sure()
+        with self._reading():
             outdated = Outdated(self._execution.heads.fits, self._state)
         # Without the lock: a big store takes minutes, and so do the models of many.
         found = garbage.look(self._place, self._registry)
         checkpointed = runs(self._place)
         for _ in range(LOOKS if not dry_run else 0):
             outdated.look(self._registry)
-        with self._lock:
+        with self._reading():
             unowed = [run_id for run_id in checkpointed if run_id not in self._state.runs]
             counted = found.counted(len(unowed))
             if not dry_run:
@@ -100,7 +99,7 @@ class Coordinator(TaskRequests, VectorRequests, CompositionRequests, AccountRequ
         """Heads that no model answers with. Whoever was told of them may be reading them: their
         files are garbage of the next time. One after the other: each is of thousands of tasks."""
         while True:
-            with self._lock:
+            with self._reading():
                 outdated.look(self._registry)  # at what was composed since the last look
                 there = outdated.run_ids(self._state, self._execution.heads.fits)
                 run_ids = frozenset(there[:1])

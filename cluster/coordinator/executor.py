@@ -142,19 +142,20 @@ class Execution:
 
     def reread(self) -> None:
         """After a commit whose outcome nobody knows: what the registry says now is what holds. Runs
-        that were cancelled or withdrawn, or that begin anew, are stopped before any is started."""
-        room = facts.NodesChanged(self._launcher.nodes(), self._launcher.free())  # may fail
+        that were cancelled or withdrawn, or that begin anew, are stopped before any is started. Of
+        the room it is known what was: the cluster may be away too."""
         wanted = {run.run_id for run in self._registry.runs(states=(RunState.RUNNING,))}
         running = wanted & self.underway.run_ids
         state = restored(self._registry, self._base.digest, running)
         state.turns, state.started = self.state.turns, self.state.started
         state.over = self.state.over
+        state.nodes, state.free = self.state.nodes, self.state.free
         others = {*self.underway.run_ids, *runs(self._home)} - running
         self.underway.reread(running)
         self._due = [facts.Stop(run_id, self._is_forgotten(run_id, state)) for run_id in others]
         self.state, self.heads = state, FittedHeads.of_all(self._registry, state.owners)
         self.unsure = False
-        self.happened(room)
+        self.happened(facts.NodesChanged(state.nodes, state.free))
 
     def forget(self, run_ids: Iterable[str]) -> None:
         """Checkpoints of runs that nobody needs: deleted before any of them begins again."""

@@ -23,8 +23,7 @@ class RunRequests(Quotas):
     """`cluster.domain.api.RunAPI`, and what people ask of a run."""
 
     def lease(self, asked: Lease) -> Leave:
-        with self._lock:
-            self._make_sure()
+        with self._reading():
             told = self._execution.underway.told(asked.run_id, asked.attempt)
             if asked.since > told.arrivals.reached:  # a database forgot, the learner lives on
                 raise Lost(f"nobody remembers what run {asked.run_id} heard of step {asked.since}")
@@ -109,8 +108,7 @@ class RunRequests(Quotas):
             self._execution.forecast.stepped(run_id, progress.step, progress.steps, time.time())
 
     def stated(self, run_id: str, statistics: str, attempt: int | None = None) -> None:
-        with self._lock:
-            self._make_sure()
+        with self._reading():
             shard = self._shards[self._execution.underway.told(run_id, attempt).own]
             if shard.statistics != statistics:
                 self._blobs.verify(statistics)
@@ -119,6 +117,6 @@ class RunRequests(Quotas):
                 self._has_now(shard.task, shard)
 
     def run(self, context: RequestContext, run_id: str) -> RunStatus:
-        with self._lock:
+        with self._reading():
             sight = self._sight(context)
             return sight.run(sight.seen_run(run_id))

@@ -181,7 +181,7 @@ class TaskRequests(Quotas):
         return self._once(context.request_id, "refresh", {"task": task}, QueuedRun, decide)
 
     def task(self, context: RequestContext, name: str) -> TaskDetail:
-        with self._lock:
+        with self._reading():
             return self._sight(context).detail(self._entry(context, name))
 
     def _using(self, task: str, purge: bool = False) -> tuple[str, ...]:

@@ -42,7 +42,7 @@ class VectorRequests(Shell):
     def interference(
         self, context: RequestContext, tasks: Sequence[str] = ()
     ) -> InterferenceReport:
-        with self._lock:
+        with self._reading():
             sight = self._sight(context)
             for name in tasks:
                 self._seen_task(context, name)
@@ -53,7 +53,7 @@ class VectorRequests(Shell):
             return interference.interference(sight, shards)
 
     def interference_of(self, context: RequestContext, task: str) -> TaskInterference:
-        with self._lock:
+        with self._reading():
             self._seen_task(context, task)
             return interference.of_task(self._sight(context), task)
 

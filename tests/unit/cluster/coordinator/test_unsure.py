@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NoReturn
 
 import pytest
 
 from cluster.coordinator import retries
+from cluster.coordinator.core import Coordinator
+from cluster.domain.base import RequestContext
 from cluster.domain.outcomes import Finished
 from cluster.domain.status import RunState
-from tacl.errors import StorageUnavailable
+from tacl.errors import StorageUnavailable, UnknownTask
 from tests.support.fakes import ADMIN, FakeProcess, Scene, asks, calm, result_of
 from tests.support.lost import lost_answer
+
+SECRET = "ann.secret"
 
 
 def done(scene: Scene, process: FakeProcess) -> None:
@@ -52,13 +57,37 @@ def test_a_vector_that_was_published_is_there_though_its_learner_could_not_be_le
     scene.submit("digits")
     process = scene.process("train")
     done(scene, process)
-    with monkeypatch.context() as patched:
-        patched.setattr(type(scene.launcher), "let_go", refuse)
+    with monkeypatch.context() as away:
+        away.setattr(type(scene.launcher), "let_go", refuse)
         scene.coordinator.tick()
-    scene.coordinator.compose(asks("compose"), "ann", ["+digits"])
+        away.setattr(type(scene.launcher), "nodes", refuse)
+        scene.coordinator.compose(asks("compose"), "ann", ["+digits"])  # which asks for no node
     answer = scene.coordinator.cancel(asks("stop"), "digits")
     assert (answer.left, answer.cancelled) == (False, ())
     scene.coordinator.tick()
     assert process.cancelled
     assert scene.ready() == ["digits"]
     assert scene.coordinator.status(ADMIN).trouble is None
+
+
+ASKED: dict[str, Callable[[Coordinator, RequestContext], object]] = {
+    "status": lambda call, who: call.status(who),
+    "references": lambda call, who: call.references(who),
+    "status of it": lambda call, who: call.status(who, "", [SECRET]),
+    "task": lambda call, who: call.task(who, SECRET),
+    "interference of it": lambda call, who: call.interference_of(who, SECRET),
+}
+
+
+@pytest.mark.parametrize("asked", ASKED)
+def test_nobody_hears_of_a_private_task_before_it_is_known_whose_it_is(
+    asked: str, scene: Scene
+) -> None:
+    with lost_answer(scene, "accept"), pytest.raises(StorageUnavailable):
+        scene.submit(SECRET, owner="ann", private=True)
+    who = RequestContext(user="bob", limited=True)
+    if asked in ("status", "references"):
+        assert SECRET not in str(ASKED[asked](scene.coordinator, who))
+    else:
+        with pytest.raises(UnknownTask, match="there is none yet"):
+            ASKED[asked](scene.coordinator, who)
