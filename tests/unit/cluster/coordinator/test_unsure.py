@@ -7,11 +7,13 @@ from typing import NoReturn
 
 import pytest
 
-from cluster.coordinator import retries
+from cluster.coordinator import garbage, retries
 from cluster.coordinator.core import Coordinator
 from cluster.domain.base import RequestContext
 from cluster.domain.outcomes import Finished
 from cluster.domain.status import RunState
+from cluster.registry import Registry
+from cluster.storage.home import Home
 from tacl.errors import StorageUnavailable, UnknownTask
 from tests.support.fakes import ADMIN, FakeProcess, Scene, asks, calm, result_of
 from tests.support.lost import lost_answer
@@ -91,3 +93,24 @@ def test_nobody_hears_of_a_private_task_before_it_is_known_whose_it_is(
     else:
         with pytest.raises(UnknownTask, match="there is none yet"):
             ASKED[asked](scene.coordinator, who)
+
+
+def test_heads_of_a_champion_are_not_forgotten_before_it_is_known_which_that_is(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The alias is moved back while it is looked for garbage, and the answer is lost."""
+    call, look = scene.trained("digits", heads="fitted").coordinator, garbage.look
+    first = call._registry.run_ids(RunState.DONE, "fit")
+    call.refresh(asks("now"), "digits")
+    scene.settle()
+    assert len(call._registry.run_ids(RunState.DONE, "fit")) == 1 + len(first)
+
+    def moved_back(home: Home, registry: Registry) -> garbage.Garbage:
+        with lost_answer(scene, "move_alias"), pytest.raises(StorageUnavailable):
+            call.move_alias(asks("back"), "digits", "champion", 1, 2)
+        return look(home, registry)
+
+    monkeypatch.setattr(garbage, "look", moved_back)
+    call.collect()
+    assert {*first} <= {*call._registry.run_ids(RunState.DONE, "fit")}
+    assert not scene.running()
