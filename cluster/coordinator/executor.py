@@ -18,7 +18,7 @@ from cluster.coordinator.launcher import Launcher
 from cluster.coordinator.lists import Lists
 from cluster.coordinator.lock import Lock
 from cluster.coordinator.recording import recorded
-from cluster.coordinator.recovery import planned, restored, took
+from cluster.coordinator.recovery import keep, planned, restored, took
 from cluster.coordinator.retries import LONGEST, Retries
 from cluster.coordinator.underway import Underway
 from cluster.domain.base import Base
@@ -147,9 +147,7 @@ class Execution:
         wanted = {run.run_id for run in self._registry.runs(states=(RunState.RUNNING,))}
         running = wanted & self.underway.run_ids
         state = restored(self._registry, self._base.digest, running)
-        state.turns, state.started = self.state.turns, self.state.started
-        state.over = self.state.over
-        state.nodes, state.free = self.state.nodes, self.state.free
+        keep(self.state, state)
         others = {*self.underway.run_ids, *runs(self._home)} - running
         self.underway.reread(running)
         self._due = [facts.Stop(run_id, self._is_forgotten(run_id, state)) for run_id in others]

@@ -51,6 +51,16 @@ def restored(registry: Registry, base: str, running: Collection[str] = ()) -> St
     return state
 
 
+def keep(before: State, state: State) -> None:
+    """Of a state that is read again, what this process alone knows: the room, and whose turn it is
+    after all that started and gave way."""
+    state.nodes, state.free, state.over = before.nodes, before.free, before.over
+    state.turns, state.started, state.passed = before.turns, before.started, before.passed
+    state.refreshes = before.refreshes
+    for run_id in state.runs.keys() & before.runs.keys():
+        state.runs[run_id].gave_way = before.runs[run_id].gave_way
+
+
 class SeenLater(Set[str]):
     """Digests of the shards that a vector has met, read when somebody first asks: a start that
     reads them all reads a list for each pair of tasks."""

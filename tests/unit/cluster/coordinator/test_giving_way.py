@@ -13,6 +13,7 @@ from cluster.coordinator import executor
 from cluster.domain.outcomes import GaveWay
 from cluster.domain.status import RunState
 from cluster.domain.work import Lease, Progress
+from cluster.scheduler.giving_way import MOST
 from cluster.scheduler.state import Node
 from cluster.storage.checkpoints import checkpoints, runs
 from tests.support.fakes import ADMIN, Scene, asks, loud, submission
@@ -71,6 +72,18 @@ def test_it_gives_way_to_what_came_before_the_coordinator_died(scene: Scene) -> 
     scene.coordinator.evaluate(asks("evaluate"), "alice")
     scene.restart(outlived=True)
     assert tell(scene) is True
+
+
+def test_what_is_read_again_after_a_lost_answer_gives_way_no_more_often(scene: Scene) -> None:
+    for terms in (["+digits"], ["-digits"], ["+shapes"]):
+        scene.coordinator.evaluate(asks(f"evaluate {terms}"), "alice", terms=terms)
+        if not tell(scene):
+            break
+        scene.end(GaveWay(), "refresh")
+        scene.finish("evaluate")
+        scene.coordinator._execution.unsure = True  # a commit whose outcome is not known
+        scene.coordinator.tick()
+    assert scene.process("refresh").work.attempt == 1 + MOST
 
 
 def test_the_next_coordinator_leaves_its_checkpoints(scene: Scene) -> None:
