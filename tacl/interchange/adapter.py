@@ -31,7 +31,8 @@ WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
 WRAPPER = "base_model.model."
 REPEATED = re.compile(r"\)[*+{]|\(\?\w*x")  # a group of a regular expression, or spaces before that
 MOST_WAYS = 10**7  # to match patterns with the name of one layer: about a second
-TO_READ = 1000  # what reading a pattern takes, in ways; and characters of one
+LONGEST = 1000  # characters of a pattern
+TO_READ = 25  # what reading a character takes, in ways; and the whole as 40 more
 PARTS = ("lora_A.weight", "lora_B.weight", "lora_B.bias", "lora_magnitude_vector")
 
 UNCHANGED_BASE = (True, False, "gaussian", "eva", "orthogonal", "mica")  # ways to start A and B
@@ -252,14 +253,14 @@ def _require_matched_soon(patterns: Iterable[str], layer: str) -> None:
     """Raises BadCheckpoint: it counts in how many ways they may be tried."""
     total = 0
     for pattern in patterns:
-        if len(pattern) > TO_READ or REPEATED.search(pattern):
+        if len(pattern) > LONGEST or REPEATED.search(pattern):
             total = MOST_WAYS
         else:
-            total += TO_READ + _ways(pattern, len(layer))
+            total += TO_READ * (40 + len(pattern)) + _ways(pattern, len(layer))
         if total >= MOST_WAYS:
             raise BadCheckpoint(
                 f"the adapter's pattern {pattern[:100]!r} may take for ever to match: it repeats "
-                "a group, or has too many choices; name its layers by simpler ones"
+                "a group, or has too many choices; name its layers by fewer, simpler ones"
             )
 
 

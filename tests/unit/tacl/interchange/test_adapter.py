@@ -211,6 +211,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "many alternatives": ({"alpha_pattern": {"(.|.)" * 30 + "x": 3}}, "for ever"),
     "much that may be left out": ({"rank_pattern": {".?" * 40 + "x": 3}}, "for ever"),
     "many patterns": ({"alpha_pattern": {f"layer.{n}": 3 for n in range(10_000)}}, "for ever"),
+    "long patterns": ({"alpha_pattern": {f"{n:0900}": 3 for n in range(1000)}}, "for ever"),
     "a deep pattern": ({"alpha_pattern": {"(" * 999: 3}}, "cannot be read"),
     "a large number": ({"alpha_pattern": {"x{99999999999999999999}": 3}}, "cannot be read"),
     "patterns that are no table": ({"alpha_pattern": ["query"]}, "pattern"),
