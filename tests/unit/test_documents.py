@@ -133,8 +133,9 @@ def summary(name: str) -> dict[str, Any]:
 
 
 def rows(document: str, heading: str) -> list[list[str]]:
-    """The cells of the table with this heading; a row of one seed is marked in one way."""
-    text = (ROOT / document).read_text().replace("*", "").replace(" (one seed)", "¹")
+    """The cells of the table with this heading; a row of few seeds is marked in one way."""
+    text = (ROOT / document).read_text().replace("*", "")
+    text = text.replace(" (one seed)", "¹").replace(" (two seeds)", "²")
     table = text[text.index(heading) :].split("\n\n")[0].splitlines()[2:]
     return [[cell.strip() for cell in line.split("|")[1:-1]] for line in table]
 
