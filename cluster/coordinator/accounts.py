@@ -47,7 +47,7 @@ class AccountRequests(Shell):
 
     def rotate_token(self, context: RequestContext, token: str, token_hash: str) -> IssuedToken:
         def decide() -> Decision[IssuedToken]:
-            old, now = self._token(token), time.time()
+            old, now = self._token(context, token), time.time()
             known = self._registry.tokens_of(old.user)
             live = [one for one in known if not ended(one, now)]
             if context.limited and len(live) >= TOKENS:
@@ -61,11 +61,15 @@ class AccountRequests(Shell):
         parts = {"token": token, "hash": token_hash}
         return self._once(context.request_id, "rotate", parts, IssuedToken, decide)
 
-    def _token(self, digits: str) -> TokenRecord:
+    def _token(self, context: RequestContext, digits: str) -> TokenRecord:
+        """Of who is limited one of their own: hashes are chosen, and may begin as anybody's."""
         found = self._registry.tokens_like(digits) if len(digits) >= SHOWN else []
         live = [one for one in found if not ended(one, time.time())]
+        if context.limited:
+            live = [one for one in live if one.user == context.user]
         if len(live) != 1:
-            raise BadConfig(f"{len(live)} tokens begin with {digits!r}; see `tacl users list`")
+            whose = "of your tokens" if context.limited else "tokens"
+            raise BadConfig(f"{len(live)} {whose} begin with {digits!r}; see `tacl users list`")
         return live[0]
 
     def _note(self, hashes: Sequence[str], now: float) -> None:

@@ -119,6 +119,29 @@ def test_rotation_makes_no_tokens_without_end(
     assert len(call.tokens("ann")) == 2
 
 
+def test_nobody_replaces_anothers_token_that_begins_as_one_of_theirs_did(
+    scene: Scene, clock: Clock
+) -> None:
+    """Whoever replaces a token chooses how the new one's hash begins: also as an admin's."""
+    call, eve = scene.coordinator, RequestContext(user="eve", limited=True)
+    call.issue_token(asks("root"), "root", "admin", "a" * 64)
+    call.issue_token(asks("eve"), "eve", "user", "e" * 64, 1.0)
+    call.rotate_token(eve, "e" * 8, "a" * 8 + "e" * 56)
+    clock.now += DAY  # that has ended, and is listed as hers until she replaces another one
+    with pytest.raises(BadConfig, match="0 of your tokens"):
+        call.rotate_token(eve.model_copy(update={"request_id": "root's"}), "a" * 8, "c" * 64)
+    assert [one.user for one in call.tokens() if one.role == "admin"] == ["root"]
+
+
+def test_who_replaces_a_token_is_not_kept_from_it_by_anothers_that_begins_so(scene: Scene) -> None:
+    call, ann = scene.coordinator, RequestContext(user="ann", limited=True)
+    for number, user in enumerate(("ann", "eve")):
+        call.issue_token(asks(user), user, "user", "a" * 8 + f"{number}" * 56)
+    assert call.rotate_token(ann, "a" * 8, "c" * 64).user == "ann"
+    with pytest.raises(BadConfig, match="2 tokens begin with"):
+        call.rotate_token(asks("whose"), "a" * 8, "d" * 64)
+
+
 def test_its_last_use_is_noted_once_an_hour(
     scene: Scene, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
