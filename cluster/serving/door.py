@@ -1,6 +1,7 @@
-"""Connections to Serve's HTTP proxy: so many of one address, each so long without a request, and
-each with so much of a header; and so much of bodies whose requests are not answered yet, which the
-proxy reads ahead of everybody who could refuse them.
+"""Connections to Serve's HTTP proxy: so many of one address, each so long without a request or
+without reading what was sent, and each with so much of a header; and so much of answers that nobody
+has read, and of bodies whose requests are not answered yet, which the proxy reads ahead of
+everybody who could refuse them.
 
 Serve starts uvicorn in a process of Ray's and passes on no option for either. What it does is to
 call a function there whose name is in an environment variable; ours lets uvicorn make its
@@ -21,9 +22,10 @@ from cluster.domain.loopback import is_loopback
 
 HEADER_SECONDS = 30.0  # until a whole header is there, also of the next request
 HEADER_BYTES = 256 << 10  # with a URL of as many terms as may be; also behind a body
+READ_BYTES = 16 << 10  # of an answer, within as long, by whoever reads at all
 EACH = 512  # connections of one address; of this machine, as those of a proxy before us: of all
 ALL = 4096
-EACH_BYTES = 2 << 30  # of bodies of one address at once: two of the largest
+EACH_BYTES = 2 << 30  # of bodies and answers of one address at once: two of the largest bodies
 ALL_BYTES = 4 << 30
 
 
@@ -60,18 +62,21 @@ class Room:
         self._of += Counter()  # of whom there is none is forgotten
 
     def takes(self, address: str, size: int) -> bool:
-        """Whether so many bytes more of bodies still fit."""
+        """Whether so many bytes more of bodies and answers still fit."""
         self._bytes[address] += size
         self._all_bytes += size
         fits = self._bytes[address] <= EACH_BYTES or is_loopback(address)
         return fits and self._all_bytes <= ALL_BYTES
 
-    def answered(self, address: str, size: int) -> None:
+    def gives(self, address: str, size: int) -> None:
         """What was taken is held no more."""
         self._all_bytes -= size
         self._bytes[address] -= size
         if not self._bytes[address]:
             del self._bytes[address]
+
+    def is_idle(self, door: Door) -> bool:
+        return door in self._idle
 
     def _drop(self, address: str | None) -> bool:
         """The idlest of this address, or of any; whether there was one."""
@@ -91,6 +96,7 @@ class Door(HttpToolsProtocol):
     _timer: asyncio.TimerHandle | None = None
     _headed = 0  # bytes since anything else than a header came
     _body = 0  # bytes of bodies since the last answer
+    _unread = 0  # bytes of answers, when more of them were to wait
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -123,15 +129,33 @@ class Door(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._headed = 0
-        self._stop()
+        if not self.flow.write_paused:
+            self._stop()
         self.room.asks(self)
         super().on_headers_complete()
 
     def on_response_complete(self) -> None:
+        """Who has asked for the next thing already does not wait for anything to ask."""
+        is_last = not self.pipeline
         super().on_response_complete()
         self._answered()
-        if not self.pipeline and not self.transport.is_closing():
+        if is_last and not self.transport.is_closing():
             self._waits()
+
+    def pause_writing(self) -> None:
+        """What was sent lies here until somebody reads it, and what follows waits."""
+        super().pause_writing()
+        if self._address is not None:
+            self._unread = self.transport.get_write_buffer_size()
+            self._watch()
+            if not self.room.takes(self._address, self._unread):
+                self.end()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._is_read()
+        if not self.room.is_idle(self):
+            self._stop()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._leave()
@@ -146,21 +170,38 @@ class Door(HttpToolsProtocol):
 
     def _waits(self) -> None:
         if self._address is not None:
-            self._stop()
             self.room.waits(self, self._address)
-            self._timer = self.loop.call_later(self.patience, self.end)
+            self._watch()
+
+    def _watch(self) -> None:
+        self._stop()
+        left = self.transport.get_write_buffer_size()
+        self._timer = self.loop.call_later(self.patience, self._look, left)
+
+    def _look(self, before: int) -> None:
+        """Whoever still reads is waited for."""
+        if before - self.transport.get_write_buffer_size() < READ_BYTES:
+            self.end()
+        else:
+            self._watch()
 
     def _leave(self) -> None:
         self._stop()
         self._answered()
+        self._is_read()
         if self._address is not None:
             self.room.leave(self, self._address)
             self._address = None
 
     def _answered(self) -> None:
         if self._address is not None and self._body:
-            self.room.answered(self._address, self._body)
+            self.room.gives(self._address, self._body)
             self._body = 0
+
+    def _is_read(self) -> None:
+        if self._address is not None and self._unread:
+            self.room.gives(self._address, self._unread)
+            self._unread = 0
 
     def _stop(self) -> None:
         if self._timer is not None:

@@ -17,6 +17,7 @@ from cluster.serving.door import HEADER_BYTES, Door, Room
 
 QUESTION = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
 SLOW = 0.6  # seconds until an answer, longer than the patience with connections
+LARGE = b"x" * (8 << 20)  # more than lies between two sockets
 Ask = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
 
 
@@ -24,9 +25,10 @@ async def slow(scope: Any, receive: Any, send: Any) -> None:
     while scope["method"] == "POST" and (await receive()).get("more_body"):
         pass
     await asyncio.sleep(SLOW if scope["path"] == "/slow" else 0)
-    head = {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]}
-    await send(head)
-    await send({"type": "http.response.body", "body": b"ok"})
+    body = LARGE if scope["path"] == "/large" else b"ok"
+    length = (b"content-length", b"%d" % len(body))
+    await send({"type": "http.response.start", "status": 200, "headers": [length]})
+    await send({"type": "http.response.body", "body": body})
 
 
 def serving(attack: Callable[[Ask], Awaitable[None]]) -> None:
@@ -39,9 +41,18 @@ def serving(attack: Callable[[Ask], Awaitable[None]]) -> None:
         while not server.started:
             await asyncio.sleep(0.01)
         port = server.servers[0].sockets[0].getsockname()[1]
+        opened = list[asyncio.StreamWriter]()
+
+        async def ask() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            opened.append(writer)
+            return reader, writer
+
         try:
-            await asyncio.wait_for(attack(lambda: asyncio.open_connection("127.0.0.1", port)), 20)
+            await asyncio.wait_for(attack(ask), 20)
         finally:
+            for writer in opened:  # else the server would wait for who never reads
+                writer.transport.abort()
             server.should_exit = True
             await running
 
@@ -132,6 +143,64 @@ def test_who_waits_for_an_answer_is_not() -> None:
     serving(attack)
 
 
+def test_who_asks_twice_at_once_is_answered_twice() -> None:
+    async def attack(ask: Ask) -> None:
+        reader, writer = await ask()
+        writer.write(QUESTION + QUESTION.replace(b"/", b"/slow", 1))
+        for _ in range(2):
+            assert (await reader.readuntil(b"ok")).startswith(b"HTTP/1.1 200")
+
+    serving(attack)
+
+
+HUGE = QUESTION.replace(b"/", b"/large", 1)
+
+
+@pytest.mark.parametrize("several", [[HUGE * 3], [HUGE, HUGE], [HUGE, QUESTION]])
+def test_who_reads_nothing_is_let_go(several: list[bytes]) -> None:
+    """Also behind questions whose answers wait for the first one."""
+
+    async def attack(ask: Ask) -> None:
+        _, writer = await ask()
+        for sent in several:
+            writer.write(sent)
+            await asyncio.sleep(0.1)
+        await asyncio.sleep(1.5)
+        assert (Door.room._of.total(), Door.room._all_bytes) == (0, 0)
+
+    serving(attack)
+
+
+def test_who_reads_slowly_has_all_of_it() -> None:
+    """For longer than the patience with who says nothing."""
+
+    async def attack(ask: Ask) -> None:
+        reader, writer = await ask()
+        writer.write(HUGE + QUESTION)
+        await reader.readuntil(b"\r\n\r\n")
+        for _ in range(8):
+            assert await reader.readexactly(len(LARGE) // 8)
+            await asyncio.sleep(0.2)
+        assert (await reader.readuntil(b"ok")).startswith(b"HTTP/1.1 200")
+        assert Door.room._all_bytes == 0
+
+    serving(attack)
+
+
+def test_answers_that_nobody_has_read_are_of_so_many_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Door, "patience", 60.0)
+    monkeypatch.setattr(door, "ALL_BYTES", 2 * len(LARGE))
+
+    async def attack(ask: Ask) -> None:
+        several = [await ask() for _ in range(5)]
+        for _, writer in several:
+            writer.write(HUGE)
+            await asyncio.sleep(0.1)
+        assert 2 <= Door.room._of.total() < 5
+
+    serving(attack)
+
+
 def test_no_connection_becomes_one_of_another_kind() -> None:
     async def attack(ask: Ask) -> None:
         reader, writer = await ask()
@@ -198,7 +267,7 @@ def test_an_address_has_so_many_bytes_and_keeps_nobody_else_out(
     room = Room()
     assert room.takes("192.0.2.1", 10)
     assert not room.takes("192.0.2.1", 1)
-    room.answered("192.0.2.1", 11)
+    room.gives("192.0.2.1", 11)
     assert room.takes("192.0.2.1", 10)
     assert room.takes("127.0.0.1", 20)  # of a proxy before us: as much as of all
     assert not room.takes("192.0.2.2", 1)
