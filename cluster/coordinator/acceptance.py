@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 
 from cluster.coordinator.recovery import cells_of
-from cluster.domain.base import Base
+from cluster.domain.base import Base, BlobRef
 from cluster.domain.compositions import CompositionMethod, Fitted
 from cluster.domain.names import checked_task
 from cluster.domain.outcomes import Finished, Gone, Outcome, Raised
@@ -107,12 +107,17 @@ def _require_rows(submission: Submission, blobs: Blobs) -> None:
         raise CorruptBlob(f"the vector of {submission.name} is not in the store. Import again.")
 
 
+def rows_given(making: CompositionMethod) -> list[BlobRef]:
+    """Which a composition is to learn from."""
+    given = [making.fit.shots, making.fit.held_out] if making.fit else []
+    given.append(making.adapt and making.adapt.inputs)
+    return [*filter(None, given)]
+
+
 def require_given(making: CompositionMethod, base: Base, blobs: Blobs) -> None:
     """The rows that a composition is to learn from are there, and classes can have a head. Raises
     BadConfig, TooFewClasses, EmptySplit, CorruptBlob."""
-    given = [making.fit.shots, making.fit.held_out] if making.fit else []
-    given.append(making.adapt and making.adapt.inputs)
-    for blob in filter(None, given):
+    for blob in rows_given(making):
         if blob.rows < 1:
             raise EmptySplit("there are no rows to learn the composition from; give some")
         if not blobs.exists(blob.digest):

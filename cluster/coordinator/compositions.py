@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from functools import partial
 
 from cluster.coordinator import work_orders
-from cluster.coordinator.acceptance import blobs_of, require_given
+from cluster.coordinator.acceptance import blobs_of, require_given, rows_given
 from cluster.coordinator.runs import RunRequests
 from cluster.coordinator.shell import Decision
 from cluster.domain.base import BlobRef, RequestContext
@@ -72,7 +72,11 @@ class CompositionRequests(RunRequests):
         if how.method == "sum":
             raise BadConfig("a sum is not made, it is there at once: compose it without a method")
         parts = {"user": user, "terms": list(terms), "making": how.model_dump()}
-        decide = partial(self._started, context, user, recipe, how)
+
+        def decide() -> Decision[QueuedRun]:
+            with self._accepting(blob.digest for blob in rows_given(how)):
+                return self._started(context, user, recipe, how)
+
         with self._lock:
             queued = self._once(context.request_id, "make", parts, QueuedRun, decide)
             return self._composition_run(context, user, queued.run_id)

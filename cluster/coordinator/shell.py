@@ -7,7 +7,7 @@ the plan. The constructor is the recovery: it reads the registry and issues the 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -174,6 +174,18 @@ class Shell(Reads):
             self._execution.unsure = False
             if not landed:
                 raise
+
+    @contextmanager
+    def _accepting(self, files: Iterable[str]) -> Iterator[None]:
+        """Of what is refused inside the files go, else whoever is refused fills the store. What
+        cannot be decided now is asked again, and needs them."""
+        try:
+            yield
+        except StorageUnavailable:
+            raise
+        except TaclError:
+            self._registry.refused(files)
+            raise
 
     @contextmanager
     def _writing(self) -> Iterator[None]:

@@ -57,14 +57,16 @@ class TaskRequests(Quotas):
     ) -> Submitted:
         """The request's id is that of the submission, whoever brings it."""
 
+        files = [blob.digest for blob in submission.parts.values()]
+
         def decide() -> Decision[Submitted]:
-            nodes = self._state.nodes
-            require_sound(submission, self._base, self._shards, self._blobs, nodes)
-            if not again:
-                self._require_new(context, submission)
             work = work_orders.training(self._base, submission)
-            parts = [blob.digest for blob in submission.parts.values()]
-            self._require_share(context, submission.owner, work.run_id, parts)
+            with self._accepting(files):
+                nodes = self._state.nodes
+                require_sound(submission, self._base, self._shards, self._blobs, nodes)
+                if not again:
+                    self._require_new(context, submission)
+                self._require_share(context, submission.owner, work.run_id, files)
             answer = Submitted(
                 task=submission.name,
                 run_id=work.run_id,

@@ -124,6 +124,12 @@ class Erasure(Database):
             for these in parts(digests):
                 db.execute(ERASURE.delete().where(ERASURE.c.digest.in_(these)))
 
+    def refused(self, digests: Iterable[str]) -> None:
+        """Files that lie there for what was not accepted: deleted soon, unless something needs
+        them."""
+        with self._write("relaxed") as db:
+            _owe(db, digests, time.time() + LATER)
+
     def spared(self, digests: Iterable[str], until: float) -> None:
         """They are not to be deleted before then: something needs them."""
         with self._write() as db:

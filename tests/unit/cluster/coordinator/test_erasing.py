@@ -16,13 +16,20 @@ import pytest
 from cluster.coordinator import erasing, retries
 from cluster.coordinator.garbage import GRACE
 from cluster.domain.base import BlobRef
+from cluster.domain.compositions import Adapt, CompositionMethod
 from cluster.domain.outcomes import Finished
 from cluster.domain.tasks import Submission, VectorRef
 from cluster.registry import Registry, erasure
 from cluster.registry.erasure import References
 from cluster.storage.blobs import Blobs
 from cluster.storage.drafts import scratch, whole
-from tacl.errors import CorruptBlob, StorageUnavailable
+from cluster.storage.samples import store_rows
+from tacl.errors import (
+    CorruptBlob,
+    NotPlaceable,
+    StorageUnavailable,
+    UnknownTask,
+)
 from tests.support.fakes import ADMIN, Scene, asks, calm, result_of, submission
 from tests.support.lost import killed_after_removing, killed_while, make_old
 
@@ -115,6 +122,49 @@ def test_who_ends_while_it_is_looked_deletes_what_was_its_own(
     scene.coordinator.tick()
     assert not folder.exists()
     assert scene.coordinator._erasing.trouble is None
+
+
+def test_files_of_what_was_refused_are_deleted_soon(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over HTTP they lie there before it is known whether it is accepted: else whoever is refused
+    again and again fills the store. What an accepted task needs too stays."""
+    monkeypatch.setattr(erasing, "PACE", 0.0)
+    monkeypatch.setattr(erasure, "LATER", 0.0)
+    accepted = submission(scene.home, "digits")
+    scene.coordinator.submit(asks("digits"), accepted)
+    rows = accepted.train
+    large = submission(scene.home, "large", workers=300, validation=rows)
+    samples = store_rows(scene.home.blobs(), ["new one", "new two"], [0, 1])
+    how = CompositionMethod(method="adamerging", adapt=Adapt(inputs=samples))
+    scene.coordinator.tick()
+    with pytest.raises(NotPlaceable):
+        scene.coordinator.submit(asks("large"), large)
+    with pytest.raises(UnknownTask):
+        scene.coordinator.start_composition(asks("make"), "eve", ["+nobody"], how)
+    scene.coordinator.tick()
+    there = scene.home.blobs().exists
+    assert [there(one) for one in (large.train.digest, samples.digest)] == [False, False]
+    assert there(rows.digest)
+
+
+def test_files_of_what_could_not_be_decided_stay(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is asked again."""
+
+    def away(*_: object) -> NoReturn:
+        raise StorageUnavailable("the registry is away")
+
+    monkeypatch.setattr(erasing, "PACE", 0.0)
+    monkeypatch.setattr(erasure, "LATER", 0.0)
+    asked = submission(scene.home, "digits", rows="0" * 64)
+    with monkeypatch.context() as patched:
+        patched.setattr(scene.coordinator._registry, "with_rows", away)
+        with pytest.raises(StorageUnavailable):
+            scene.coordinator.submit(asks("d"), asked)
+    scene.coordinator.tick()
+    assert scene.coordinator.submit(asks("d"), asked).task == "digits"
 
 
 READING: dict[str, Callable[[Scene], object]] = {
