@@ -197,10 +197,10 @@ class Ingress:
         name = method.__name__
         if name in self._gathered:
             return await self._gathered[name].ask(arguments[-1])  # a token's hash, or a user
-        context = arguments[0] if arguments else None
-        user = context.user if isinstance(context, RequestContext) else None
+        asks = arguments[0] if arguments else None  # or whose tokens and use are asked
+        user = asks.user if isinstance(asks, RequestContext) else asks
         kind = "read" if name in READS else "call"
-        turn = asyncio.Lock() if user is None else self._turn(kind, user)
+        turn = self._turn(kind, user) if isinstance(user, str) else asyncio.Lock()
         await turn.acquire()
         return await _to_its_end(self._own.ask(name, *arguments, **named), turn.release)
 

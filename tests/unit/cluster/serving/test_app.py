@@ -328,12 +328,12 @@ class Asked:
     context."""
 
     def __init__(self) -> None:
-        self.status = self.remote = self
+        self.status = self.usage = self.remote = self
         self.open = asyncio.Event()
         self.statuses: list[tuple[str | None, str]] = []
 
-    def __call__(self, context: RequestContext) -> Coroutine[Any, Any, str]:
-        self.statuses.append((context.user, REQUEST.get()))
+    def __call__(self, asks: RequestContext | str) -> Coroutine[Any, Any, str]:
+        self.statuses.append((asks if isinstance(asks, str) else asks.user, REQUEST.get()))
         return self._told()
 
     async def _told(self) -> str:
@@ -360,6 +360,23 @@ def test_the_coordinator_is_asked_one_thing_of_each_user_at_a_time(monkeypatch) 
         assert [user for user, _ in asked.statuses] == ["eve", "bob", None, None]
         asked.open.set()
         assert await asyncio.gather(*tasks) == ["told"] * 8
+
+    run(story())
+
+
+def test_what_a_user_has_is_read_once_at_a_time(monkeypatch) -> None:
+    """Threads that read are few, and everybody's."""
+
+    async def story() -> None:
+        asked = Asked()
+        monkeypatch.setattr(app, "coordinator", lambda: asked)
+        served = ingress(Handle(), monkeypatch)
+        users = ["eve", "eve", "bob", "eve"]
+        tasks = [asyncio.create_task(served.ask(CoordinatorAPI.usage, user)) for user in users]
+        await asyncio.sleep(0.01)
+        assert [user for user, _ in asked.statuses] == ["eve", "bob"]
+        asked.open.set()
+        assert await asyncio.gather(*tasks) == ["told"] * 4
 
     run(story())
 
