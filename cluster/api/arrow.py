@@ -13,13 +13,14 @@ from starlette.concurrency import run_in_threadpool
 
 from cluster.api import limits
 from cluster.api.access import Guarded
-from cluster.api.dependencies import Look
+from cluster.api.dependencies import Asked, Look
 from cluster.api.predict import deadline
 from cluster.api.schemas import Name
-from cluster.api.service import Answered, Question
-from cluster.data.answers import ARROW, ROWS, answer_table, stated
+from cluster.api.service import Question
+from cluster.data.answers import ARROW, ROWS, answer_table, likeliest, stated
 from cluster.data.asking import written
 from cluster.domain.api import CoordinatorAPI
+from cluster.domain.operations import Belonging, Candidate
 from tacl.errors import BadSample, TooLarge
 
 ROUTER = APIRouter(route_class=Guarded, tags=["predictions"])
@@ -53,15 +54,20 @@ async def predict_arrow(
     async with deadline(seconds):
         questions = await run_in_threadpool(_weighed, body)
         model = await asked.ask(CoordinatorAPI.composition, user)
-        answers: list[Answered] = []
-        tasks = None if task is None else [task]
+        first, belonging = list[Candidate](), list[Belonging]()
         for inputs, pixels in questions:  # one after the other: others have their turns
-            question = Question(model, inputs, tasks, pixels=pixels)
-            answers.append(await asked.service.predict(question))
-    ranked = [one for answered in answers for one in answered.answers]
-    belonging = [one for answered in answers for one in answered.belonging]
-    table = answer_table(ranked, belonging, task, stated(model))
-    return Response(written(table), media_type=ARROW)
+            question = Question(model, inputs, None if task is None else [task], pixels=pixels)
+            told = await _told(question, asked, task)
+            first, belonging = first + told[0], belonging + told[1]
+    return Response(written(answer_table(first, belonging, stated(model))), media_type=ARROW)
+
+
+async def _told(
+    question: Question, asked: Asked, task: str | None
+) -> tuple[list[Candidate], list[Belonging]]:
+    """Of a pass; the chances of all other classes, which may be megabytes, are not kept."""
+    found = await asked.service.predict(question)
+    return likeliest(found.answers, task), found.belonging
 
 
 def _weighed(body: bytes) -> list[tuple[list[bytes | str], int]]:

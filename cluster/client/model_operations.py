@@ -249,7 +249,7 @@ class ModelOperations(Session):
 
         Raises what `query` raises, and the errors of bad data.
         """
-        from cluster.data.answers import answer_table, stated
+        from cluster.data.answers import answer_table, likeliest, stated
         from cluster.data.asking import predicted
         from cluster.data.ingest import inputs_of
 
@@ -261,7 +261,8 @@ class ModelOperations(Session):
 
         def ask(part: Sequence[bytes | str]) -> Table:
             found = self.predictor.ask(Question(model, part, tasks))
-            return answer_table(found.answers, found.belonging, task, stated(model))
+            first = likeliest(found.answers, task)
+            return answer_table(first, found.belonging, stated(model))
 
         return predicted(inputs, ask)
 

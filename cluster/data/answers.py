@@ -32,17 +32,17 @@ def stated(model: Composition) -> dict[str, str]:
     return {"digest": model.digest, "heads": identity("answering heads", parts)}
 
 
+def likeliest(ranked: Sequence[Ranked], task: str | None) -> list[Candidate]:
+    """The likeliest class of each answer; within `task`, where one was named."""
+    if task is None:
+        return list(best(ranked, None))
+    return [Candidate.first(task, one[task]) for one in ranked]
+
+
 def answer_table(
-    ranked: Sequence[Ranked],
-    belonging: Sequence[Belonging],
-    task: str | None,
-    model: Mapping[str, str],
+    first: Sequence[Candidate], belonging: Sequence[Belonging], model: Mapping[str, str]
 ) -> Table:
-    """A row for each answer; within `task`, where one was named. `model`, as it is `stated`, is the
-    metadata of the schema."""
-    first = (
-        best(ranked, None) if task is None else [Candidate.first(task, one[task]) for one in ranked]
-    )
+    """A row for each answer. `model`, as it is `stated`, is the metadata of the schema."""
     nothing = [None] * len(first)
     columns = [
         [one.task for one in first],

@@ -15,7 +15,7 @@ from fastapi.testclient import TestClient
 from cluster.client.client import Client
 from cluster.client.http import Server
 from cluster.data import asking
-from cluster.data.answers import ROWS, answer_table, stated
+from cluster.data.answers import ROWS, answer_table, likeliest, stated
 from cluster.data.asking import fitting, predicted
 from tacl.errors import BadColumns, BadConfig, BadSample, TooLarge, TooLate, UnknownUser
 from tests.support.api_scene import Local, scene
@@ -112,7 +112,7 @@ def test_all_answers_are_of_one_model() -> None:
 
     def ask(part: Sequence[Any]) -> pa.Table:
         ranked = [{"news": [(str(one), 1.0)]} for one in part]
-        return answer_table(ranked, [], None, next(models))
+        return answer_table(likeliest(ranked, None), [], next(models))
 
     found = predicted([str(number) for number in range(ROWS + 1)], ask)
     assert found.column("label").to_pylist() == [str(number) for number in range(ROWS + 1)]
@@ -137,7 +137,8 @@ def test_what_takes_too_long_is_asked_in_halves_from_then_on() -> None:
         asked.append(len(part))
         if len(part) > 300:
             raise TooLate("a minute is over")
-        return answer_table([{"news": [(str(one), 1.0)]} for one in part], [], None, {})
+        ranked = [{"news": [(str(one), 1.0)]} for one in part]
+        return answer_table(likeliest(ranked, None), [], {})
 
     found = predicted([str(number) for number in range(600)], ask)
     assert found.column("label").to_pylist() == [str(number) for number in range(600)]
