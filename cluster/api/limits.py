@@ -21,6 +21,7 @@ T = TypeVar("T")
 INPUTS = 64
 SMALL = 16 << 10  # bytes of pictures, or characters: to look at them takes less than a thread
 EXPLAINED = 16  # inputs: each is as many rows as the model has vectors
+EXPLAINED_NUMBERS = 250_000  # of one explanation: 25 MB in memory
 EXPLAINED_ROWS = 512  # for which others wait; one input may be more
 
 _PATH = re.compile(r"(?<![\w.])/(?:[^\s/:@?'\"()]+/)+([^\s/:@?'\"(),;]*)")

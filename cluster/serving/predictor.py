@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.func import functional_call
 
+from cluster.api import limits
 from cluster.api.service import Answered, Question, Ranked
 from cluster.domain.compositions import Composition, Merged
 from cluster.domain.explanations import Explanation, parts_of
@@ -31,7 +32,7 @@ from cluster.serving.explaining import explained
 from cluster.serving.residency import Residency
 from cluster.storage.home import Home
 from tacl.backbone import Item
-from tacl.errors import BadRecipe, MixedRegimes, RunFailed, TaclError, UnknownTask
+from tacl.errors import BadRecipe, MixedRegimes, RunFailed, TaclError, TooLarge, UnknownTask
 from tacl.evaluation.contributions import Parts
 from tacl.heads.columns import Columns
 from tacl.heads.head import Head
@@ -157,7 +158,9 @@ class Predictor:
             return items
 
         def opened() -> _Asked:
-            columns, recipe = self._columns(question), self._recipe(question.model)
+            columns = self._columns(question)
+            _require_explainable(question, columns)
+            recipe = self._recipe(question.model)
             return _Asked(question, items, columns, recipe, self._novelty(question))
 
         return _met(opened)
@@ -266,6 +269,18 @@ def _met(step: Callable[[], T]) -> T | TaclError:
     except Exception as error:
         LOG.exception("a question could not be opened")
         return RunFailed(f"a defect: {type(error).__name__}")
+
+
+def _require_explainable(question: Question, columns: Columns | None) -> None:
+    """Raises TooLarge: each part of an answer has a number for each class."""
+    if not question.explain or columns is None:
+        return
+    classes, parts = sum(map(len, columns.classes.values())), len(parts_of(question.model))
+    if classes * (parts + 2) > limits.EXPLAINED_NUMBERS:
+        raise TooLarge(
+            f"what {parts} vectors add to each of {classes:,} classes is more than "
+            f"{limits.EXPLAINED_NUMBERS:,} numbers; name a task, whose classes alone compete"
+        )
 
 
 def bytes_of(tensors: Mapping[str, Tensor]) -> int:
