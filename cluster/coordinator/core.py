@@ -107,7 +107,7 @@ class Coordinator(TaskRequests, VectorRequests, CompositionRequests, AccountRequ
                     return
                 with self._writing():
                     self._registry.forget_fits(run_ids)
-                self._execution.heads = self._execution.heads.forgotten(run_ids)
+                self._execution.answers_with(self._execution.heads.forgotten(run_ids))
                 self._execution.happened(Forgotten(run_ids))
 
 

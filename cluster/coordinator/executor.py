@@ -71,6 +71,7 @@ class Execution:
         self._said: str | None = None  # why not everything could be looked after
         self._said_at = -LONGEST  # when the log heard of it
         self._shared_at = -SHARES  # when it was looked at what users took
+        self._let_go: list[object] = []  # of thousands of tasks: the next tick frees it
         self.state = self._taken_over()
         for run, seconds in took(registry):
             self.forecast.took(self.state, run, seconds)
@@ -105,6 +106,7 @@ class Execution:
 
     def tick(self) -> None:
         """Take in what ended and what the cluster has now, and carry out what is due."""
+        self._let_go.clear()
         try:
             self.underway.poll()
             with self._lock:
@@ -154,6 +156,11 @@ class Execution:
         self.state, self.heads = state, FittedHeads.of_all(self._registry, state.owners)
         self.unsure = False
         self.happened(facts.NodesChanged(state.nodes, state.free))
+
+    def answers_with(self, heads: FittedHeads) -> None:
+        """From now on. Those of before are freed when nobody waits."""
+        self._let_go.append(self.heads)
+        self.heads = heads
 
     def forget(self, run_ids: Iterable[str]) -> None:
         """Checkpoints of runs that nobody needs: deleted before any of them begins again."""
@@ -319,7 +326,7 @@ class Execution:
         return told | {"user": task and task.owner}
 
     def _stop(self, run_id: str, forget: bool) -> None:
-        self.underway.stop(run_id)
+        self._let_go.append(self.underway.stop(run_id))
         self._lists.forget(run_id)
         self.forecast.forget(run_id)
         if forget:

@@ -159,7 +159,7 @@ class TaskRequests(Quotas):
                 self._withdraw(Removed(task, uses, tuple(anew)))
                 if purge:
                     self._erasing.owed = True
-                    self._execution.heads = self._execution.heads.purged(task)
+                    self._execution.answers_with(self._execution.heads.purged(task))
 
             answer = RemovedTask(task=task, purged=purge, users=users, withdrawn=uses)
             by, unspent = context.user or "an admin", upkeep.unspent(self._state, uses)
@@ -168,7 +168,6 @@ class TaskRequests(Quotas):
             return Decision(answer, write, withdraw)
 
         parts = {"task": task, "purge": purge}
-        _ = self._execution.heads  # of thousands of tasks: they are let go without the lock
         return self._once(context.request_id, "remove", parts, RemovedTask, decide)
 
     def refresh(self, context: RequestContext, task: str) -> QueuedRun:

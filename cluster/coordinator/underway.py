@@ -117,13 +117,15 @@ class Underway:
         del self._handles[run_id], self._outcomes[run_id]
         self._told.pop(run_id, None)
 
-    def stop(self, run_id: str) -> None:
-        """Harmless where it does not run. What cannot be ended now has leave for nothing more."""
-        self._told.pop(run_id, None)
+    def stop(self, run_id: str) -> Told | None:
+        """Harmless where it does not run. What cannot be ended now has leave for nothing more. What
+        a training was told may be of thousands of tasks: freed by who asks."""
+        told = self._told.pop(run_id, None)
         if run_id in self._handles:
             self._launcher.cancel(self._handles[run_id])
             del self._handles[run_id]
             failpoints.reached("work stopped")
+        return told
 
     def close(self) -> None:
         """Stop all of it."""

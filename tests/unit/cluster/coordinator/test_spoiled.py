@@ -3,6 +3,7 @@ without the lock."""
 
 from __future__ import annotations
 
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -163,6 +164,17 @@ def test_a_collection_of_garbage_meanwhile_leaves_none_on_the_disk(scene: Scene)
     coordinator._forget_fits(outdated)
     coordinator.tick()
     assert there(scene, spoiled) == set()
+
+
+def test_they_are_freed_when_nobody_waits(scene: Scene) -> None:
+    """Of thousands of tasks that takes about as long as all else that a purge does."""
+    (fit,) = scene.coordinator._execution.heads.that_saw("b").fits
+    spoiled = weakref.ref(fit)
+    del fit
+    purge(scene, "b")
+    assert spoiled() is not None
+    scene.coordinator.tick()
+    assert spoiled() is None
 
 
 def test_an_evaluation_with_them_ends_with_the_task(
