@@ -226,7 +226,8 @@ def _kept(*which: sa.ColumnElement[bool]) -> Statements:
 
 def _needed() -> Statements:
     """Of all tasks; of cancelled ones the samples that a run is told again when it goes on."""
-    unfinished = sa.select(RUN.c.run_id).where(RUN.c.state.in_((*OWED, *STOPPED)))
+    goes_on = RUN.c.state.in_((*OWED, *STOPPED)), RUN.c.reached >= 0
+    unfinished = sa.select(RUN.c.run_id).where(*goes_on)
     met = sa.exists().where(OF_SHARD, ARRIVAL.c.run_id.in_(unfinished))
     stays = sa.and_(TASK.c.name.is_not(None), _KEPT) | (SHARD.c.task == GENERIC) | met
     shards = _SHARDS.outerjoin(TASK, is_of_task())

@@ -36,6 +36,7 @@ _CHANGE = RUN.update().where(*given(RUN.c.run_id))
 _STATE = sa.select(RUN.c.state).where(*given(RUN.c.run_id))
 _RESULT = sa.select(RUN.c.result).where(*given(RUN.c.run_id))
 _LAST = sa.bindparam("last", type_=sa.Integer)
+_UNTOLD = ARRIVAL.delete().where(*given(ARRIVAL.c.run_id))
 REACHED = _CHANGE.values(reached=sa.case((RUN.c.reached < _LAST, _LAST), else_=RUN.c.reached))
 STEPPED = REACHED.values(progress=sa.bindparam("told"))
 _SEVERAL = (
@@ -118,6 +119,8 @@ class RunTable(Database):
         """Mark it running; the work with the number of this attempt."""
         with self._write() as db:
             row = _row(db, run_id)
+            if row.reached < 0:  # of thousands of tasks: not while a purge is waited for
+                db.execute(_UNTOLD, of(run_id=run_id))
             attempt = row.attempt + 1
             _change(db, row, state=RunState.RUNNING, attempt=attempt, started=time.time())
             log(db, "started", f"attempt {attempt} of {row.kind}", row.task, run_id)
@@ -282,6 +285,7 @@ class RunTable(Database):
     def that_met(self, task: str) -> list[str]:
         """Trainings without a result, yet, that were told of a task's samples."""
         unfinished = sa.and_(RUN.c.kind == "train", RUN.c.state.in_((*OWED, *STOPPED)))
+        unfinished = sa.and_(unfinished, RUN.c.reached >= 0)
         told = sa.exists().where(ARRIVAL.c.run_id == RUN.c.run_id, ARRIVAL.c.task == task)
         query = sa.select(RUN.c.run_id).where(unfinished, told).order_by(RUN.c.number)
         return list(self._values(query))
@@ -398,12 +402,12 @@ def queue_again(db: sa.Connection, run_id: str, why: str) -> None:
 
 
 def begin_anew(db: sa.Connection, run_id: str, why: str) -> None:
-    """As if it had never asked for its shards; one that runs is queued again."""
+    """As if it had never asked for its shards, which its next start forgets; one that runs is
+    queued again."""
     row = _update(db, run_id, reached=-1, progress=None)
     log(db, "anew", why, row.task, run_id)
     if row.state == RunState.RUNNING:
         _change(db, row, state=RunState.QUEUED)
-    db.execute(ARRIVAL.delete().where(ARRIVAL.c.run_id == run_id))
 
 
 def is_done(db: sa.Connection, run_id: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
+import weakref
 from pathlib import Path
 from typing import NoReturn
 
@@ -34,6 +35,7 @@ from tests.support.fakes import (
     shard_blob,
     submission,
 )
+from tests.support.statements import statements
 
 
 def on_disk(scene: Scene) -> set[str]:
@@ -333,6 +335,39 @@ def test_a_training_that_met_what_is_purged_begins_anew(scene: Scene) -> None:
     scene.settle()
     (vector,) = scene.coordinator.vectors(ADMIN, "signs")
     assert [met.task for met in vector.arrivals] == [GENERIC]
+
+
+def test_what_a_training_met_is_forgotten_when_nobody_waits_for_the_purge(scene: Scene) -> None:
+    """Of thousands of tasks: by its next start."""
+    scene.trained("digits", "shapes")
+    scene.submit("signs")
+    run = scene.process("train", "signs").work.run_id
+    scene.known(run, 0)
+    coordinator, registry = scene.coordinator, scene.coordinator._registry
+    heard = weakref.ref(coordinator._execution.underway.told(run, 1))
+    asked = statements(registry, lambda: coordinator.remove(asks("purge"), "digits", True))
+    assert not [said for said, _ in asked if said.startswith("DELETE FROM arrival")]
+    assert heard() is not None
+    assert registry.that_met("shapes") == [], "it begins anew already"
+    coordinator.tick()
+    assert heard() is None
+    assert registry.arrivals(run) == []
+    assert [shard.task for shard in scene.known(run, 0)] == [GENERIC, "shapes"]
+    assert registry.that_met("shapes") == [run]
+
+
+def test_samples_of_a_cancelled_task_are_kept_for_whom_they_are_told_again(scene: Scene) -> None:
+    """Not for a training that begins anew."""
+    coordinator, registry = scene.trained("digits").coordinator, scene.coordinator._registry
+    scene.submit("faces")
+    scene.submit("signs")
+    met = scene.known(scene.process("train", "signs").work.run_id, 0)
+    (faces,) = (shard.blob.digest for shard in met if shard.task == "faces")
+    coordinator.cancel(asks("stop"), "signs", keep=True)
+    coordinator.cancel(asks("leave"), "faces")
+    assert faces in registry.referenced()
+    coordinator.remove(asks("purge"), "digits", True)
+    assert faces not in registry.referenced()
 
 
 def test_what_a_training_met_before_a_purge_is_forgotten_after_a_crash_too(scene: Scene) -> None:
