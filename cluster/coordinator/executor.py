@@ -102,7 +102,8 @@ class Execution:
         if run.state != RunState.DONE:
             known = planned(run)
             about = run_id, run.kind, run.task, known.needs, known.urgency
-            self.happened(facts.Requested(*about, run.user if user is None else user))
+            user = run.user if user is None else user
+            self.happened(facts.Requested(*about, user, known.model))
 
     def tick(self) -> None:
         """Take in what ended and what the cluster has now, and carry out what is due."""

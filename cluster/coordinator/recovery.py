@@ -8,7 +8,16 @@ from functools import cached_property
 from cluster.coordinator.board import KINDS
 from cluster.domain.status import OF_TASKS, OWED, STOPPED, RunState
 from cluster.domain.tasks import Options, VectorRef
-from cluster.domain.work import FitWork, MeasureWork, RefreshWork, TrainWork, Work
+from cluster.domain.work import (
+    ComposeWork,
+    EvaluateWork,
+    FitWork,
+    MeasureWork,
+    RefreshWork,
+    TrainWork,
+    Work,
+    tasks_of,
+)
 from cluster.registry import Registry, RunRecord
 from cluster.scheduler.budget import allowance
 from cluster.scheduler.finishing import KEPT
@@ -110,6 +119,10 @@ def planned(record: RunRecord, running: bool = False) -> PlannedRun:
     run = PlannedRun(*known, needs, urgency, state, record.deaths, cells_of(work), user=record.user)
     if isinstance(work, RefreshWork):
         run.others = frozenset(shard.task for shard in work.others)
+    if isinstance(work, EvaluateWork | ComposeWork):
+        run.model = dict.fromkeys(tasks_of(work), "")
+    if isinstance(work, EvaluateWork):
+        run.model |= {one.name: one.fitted_head for one in work.tasks if one.fitted_head}
     if isinstance(work, FitWork):
         run.owner, run.tasks = work.owner, work.listed.rows
     return run

@@ -18,7 +18,7 @@ from cluster.domain.receipts import (
     RetriedTask,
     Submitted,
 )
-from cluster.domain.status import OF_MODELS, OWED, STOPPED, RunKind, TaskDetail, TaskState
+from cluster.domain.status import OWED, STOPPED, RunKind, TaskDetail, TaskState
 from cluster.domain.tasks import Shard, Submission
 from cluster.domain.work import tasks_of
 from cluster.registry import CANCELLED, RunRecord
@@ -186,20 +186,18 @@ class TaskRequests(Quotas):
             return self._sight(context).detail(self._entry(context, name))
 
     def _using(self, task: str, purge: bool = False) -> tuple[str, ...]:
-        """The runs that end with it; purged, also evaluations with heads that saw it. Of many that
-        wait nobody reads all."""
+        """The runs that end with it; purged, also those of users' models that have it or answer
+        with heads that saw it: these may be hundreds, and the plan alone is asked."""
         left, runs = (*OWED, *STOPPED), self._registry.runs
         using = runs(left, kinds=NAMING, naming=task)
         if purge:
-            using += runs(OWED, kinds=OF_MODELS, naming=task)
             using += self._registry.stopped_with(task)
         found = [one.run_id for one in using if work_orders.uses(one.work, task, purge)]
         fits = runs(left, kinds=("fit",))
         found += [fit.run_id for fit in fits if self._is_fit_of(fit.run_id, task)]
-        saw = self._execution.heads.that_saw(task)
-        if purge and saw.fits:
-            works = self._registry.works(OWED, "evaluate")
-            found += [run_id for run_id, work in works.items() if saw.judged_by(work)]
+        if purge:
+            saw, owed = self._execution.heads.that_saw(task), self._state.runs.values()
+            found += [run.run_id for run in owed if task in run.model or saw.have(run.model)]
         return tuple(dict.fromkeys(found))
 
     def _is_fit_of(self, run_id: str, task: str) -> bool:

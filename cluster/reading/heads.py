@@ -9,25 +9,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass
 
-from pydantic import BaseModel
-
 from cluster.domain.compositions import Composition, Fitted, FittedHead
 from cluster.domain.tasks import VectorRef
 from cluster.domain.visibility import Visibility
 from cluster.reading.fits import HeadFit, added, answering
 from cluster.registry import Registry
-
-
-class _Judged(BaseModel):
-    name: str
-    fitted_head: str | None = None
-
-
-class _Evaluation(BaseModel):
-    """Of an EvaluateWork with which heads it answers: the rest is long, and hundreds are looked at
-    under the lock."""
-
-    tasks: tuple[_Judged, ...]
 
 
 @dataclass(frozen=True)
@@ -51,12 +37,11 @@ class FittedHeads:
     def that_saw(self, task: str) -> FittedHeads:
         return FittedHeads(tuple(fit for fit in self.fits if task in fit.heads))
 
-    def judged_by(self, written: str) -> bool:
-        """Whether an evaluation, as the registry has it, is of a model that answers with some of
-        them."""
+    def have(self, heads: Mapping[str, str]) -> bool:
+        """Whether some of these are theirs: digests of heads by task."""
         return any(
-            one.name in fit.heads and fit.heads[one.name].head == one.fitted_head
-            for one in _Evaluation.model_validate_json(written).tasks
+            task in fit.heads and fit.heads[task].head == head
+            for task, head in heads.items()
             for fit in self.fits
         )
 

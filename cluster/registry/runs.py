@@ -275,13 +275,6 @@ class RunTable(Database):
         query = sa.select(RUN.c.run_id).where(*one(RUN, state=state, kind=kind))
         return list(self._values(query.order_by(RUN.c.number)))
 
-    def works(self, states: Sequence[RunState], kind: RunKind) -> dict[str, str]:
-        """By run, as they are written: of hundreds nothing else is asked."""
-        query = sa.select(RUN.c.run_id, RUN.c.work).where(
-            RUN.c.kind == kind, RUN.c.state.in_(states)
-        )
-        return {row.run_id: row.work for row in self._rows(query.order_by(RUN.c.number))}
-
     def that_met(self, task: str) -> list[str]:
         """Trainings without a result, yet, that were told of a task's samples."""
         unfinished = sa.and_(RUN.c.kind == "train", RUN.c.state.in_((*OWED, *STOPPED)))

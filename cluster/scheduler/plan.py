@@ -90,7 +90,8 @@ def _arrive(state: State, event: facts.SamplesArrived) -> None:
 def _queue(state: State, event: facts.Requested) -> None:
     run = state.runs.get(event.run_id)
     if run is None:
-        run = PlannedRun(event.run_id, event.kind, 0, event.task, event.needs, event.urgency)
+        about = event.run_id, event.kind, 0, event.task, event.needs, event.urgency
+        run = PlannedRun(*about, model=event.model)
         owed.add(state, run)
     elif run.state == RunState.FAILED:
         run.state, run.deaths = RunState.QUEUED, 0

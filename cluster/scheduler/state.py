@@ -121,6 +121,8 @@ class PlannedRun:
     owner: str = ""  # of a fit: whose private tasks are among its tasks, "" where none is
     tasks: int = field(default=0, compare=False)  # about how many a fit is of
     user: str | None = None  # the person who asked for it
+    # of a user's model: by task the fitted head that it is evaluated with, "" for none
+    model: dict[str, str] = field(default_factory=dict[str, str])
     gives_way: bool = False  # it is to give its place back (`giving_way`)
     gave_way: int = 0  # times, since this process began
     # what this process took of the balance for it, and gives back where it ends before it starts
@@ -263,6 +265,7 @@ class Requested(RunEvent):
     needs: Needs
     urgency: Urgency
     user: str | None = None  # who asked for it
+    model: dict[str, str] = field(default_factory=dict[str, str])  # as in PlannedRun
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from cluster.coordinator.core import Coordinator
 from cluster.domain.base import RequestContext
 from cluster.domain.compositions import Composition, CompositionMethod
 from cluster.domain.work import ClassReport, Evaluated, TaskAccuracy
+from cluster.scheduler.state import Ended
 from jobs.benchmarks.calls import Call, Turns, each
 
 MERGED = CompositionMethod(method="ties")
@@ -37,6 +38,7 @@ def _evaluated(asking: Turns, call: Coordinator) -> str:
     """An evaluation of the first user's model that is done."""
     run_id = call.evaluate(RequestContext(), asking.users[0], False, True).run_id
     call._registry.finish(run_id, _found(call.composition(asking.whose[0], asking.users[0])))
+    call._execution.happened(Ended(run_id))
     return run_id
 
 

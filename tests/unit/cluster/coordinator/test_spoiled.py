@@ -11,11 +11,13 @@ import pytest
 
 from cluster.coordinator.outdated import Outdated
 from cluster.domain.compositions import Fitted
+from cluster.domain.status import RunState
 from cluster.domain.work import EvaluateWork, FitWork
 from cluster.registry import Registry, RunRecord
 from cluster.scheduler.state import Node
 from tests.support.fakes import ADMIN, FakeProcess, Scene, asks
 from tests.support.lost import killed_after_removing
+from tests.support.statements import statements
 
 
 @pytest.fixture
@@ -177,10 +179,11 @@ def test_they_are_freed_when_nobody_waits(scene: Scene) -> None:
     assert spoiled() is None
 
 
+@pytest.mark.parametrize("restarts", [False, True])
 def test_an_evaluation_with_them_ends_with_the_task(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
+    restarts: bool, scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a model that has no vector of it. Of hundreds that wait, nobody reads the whole work."""
+    """Of a model that has no vector of it. Of hundreds that wait, nobody reads the work."""
     coordinator, user = scene.coordinator, asks("bob", "bob")
     scene.trained("c", heads="fitted")
     coordinator.compose(user, "bob", ["+a", "+c"])
@@ -188,10 +191,15 @@ def test_an_evaluation_with_them_ends_with_the_task(
     process = scene.process("evaluate")
     assert isinstance(process.work, EvaluateWork)
     mine = {one.fitted_head or "" for one in process.work.tasks}
+    if restarts:
+        scene.restart()
+        coordinator = scene.coordinator
     with monkeypatch.context() as patched:
         patched.delattr(RunRecord, "work")
-        purge(scene, "b")
+        asked = statements(coordinator._registry, lambda: purge(scene, "b"))
     assert process.cancelled
+    read = [values for said, values in asked if "run.work" in said]
+    assert not [values for values in read if {"evaluate", RunState.QUEUED} <= {*values}]
     coordinator.tick()
     assert there(scene, mine) == set()
     again = coordinator.evaluate(asks("again", "bob"), "bob")
