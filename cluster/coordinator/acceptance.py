@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from contextlib import closing
 
 from cluster.coordinator.recovery import cells_of
 from cluster.domain.base import Base, BlobRef
@@ -23,9 +24,9 @@ from cluster.domain.work import (
     Trained,
     Work,
 )
-from cluster.registry import Registry
+from cluster.registry import Found, Registry
 from cluster.scheduler.queue import describe, needs_of, placeable, resources
-from cluster.scheduler.state import Effect, MatrixCell, Node
+from cluster.scheduler.state import Effect, MatrixCell, Node, Row
 from cluster.storage.blobs import Blobs
 from cluster.storage.home import Home
 from cluster.storage.listed import listed_tasks
@@ -55,11 +56,8 @@ def require_startable(home: Home) -> None:
     BadConfig for a registry of another version, BaseMismatch for one of another base.
     """
     settings = home.founded()
-    registry = Registry(home.registry_url)
-    try:
+    with closing(Registry(home.registry_url)) as registry:
         registry.founded(settings.base, settings.generic)
-    finally:
-        registry.close()
 
 
 # -- submissions
@@ -71,7 +69,8 @@ def require_sound(
     """Raises what is wrong with it: BadName, NameTaken, ModalityMismatch, TooFewClasses,
     EmptySplit, CorruptBlob, NotPlaceable."""
     name = checked_task(submission.name, submission.owner, submission.private)
-    require_free(name, taken)
+    if name in taken:
+        raise NameTaken(f"there is a task {name} already; submit under another name")
     if submission.modality != base.modality:
         raise ModalityMismatch(
             f"{name} is a task on {submission.modality}s, and the base {base.spec} of "
@@ -87,11 +86,6 @@ def require_sound(
             "--workers, --cpus-per-worker and --gpus-per-worker, add nodes, or let `tacl serve` "
             "have less"
         )
-
-
-def require_free(name: str, taken: Iterable[str]) -> None:
-    if name in taken:
-        raise NameTaken(f"there is a task {name} already; submit under another name")
 
 
 def _require_rows(submission: Submission, blobs: Blobs) -> None:
@@ -169,8 +163,13 @@ def _is_finite(pairs: Iterable[Pair]) -> bool:
     return all(math.isfinite(pair.tau_jp) and math.isfinite(pair.logits or 0.0) for pair in pairs)
 
 
-def effect(pair: Pair) -> Effect:
+def effect(pair: Pair | Found) -> Effect:
     return Effect(pair.tau_jp, pair.logits)
+
+
+def row_of(pairs: Iterable[Pair | Found]) -> Row:
+    """What was measured of one vector."""
+    return {(one.on, one.shard_digest, one.head): effect(one) for one in pairs}
 
 
 def values_of(result: Result) -> dict[MatrixCell, Effect]:
@@ -200,12 +199,8 @@ def _is_foreign(work: ComposeWork, result: Composed) -> bool:
 # -- what was taken in before
 
 
-def missing_files(champions: Iterable[VectorRef], blobs: Blobs) -> Mapping[str, str]:
-    """By the name of a vector whose file is not there any more, which that is."""
-    wanted = [(ref, digest) for ref in champions for digest in (ref.blob, ref.head_blob)]
+def missing_files(vectors: Iterable[VectorRef], blobs: Blobs) -> dict[str, str]:
+    """By the name of a vector whose file is not there any more, the digest of that."""
+    wanted = [(ref.name, digest) for ref in vectors for digest in (ref.blob, ref.head_blob)]
     there = blobs.there({digest for _, digest in wanted})
-    return {
-        ref.name: f"the file of vector {ref.name} is missing: blob {digest}"
-        for ref, digest in wanted
-        if digest not in there
-    }
+    return {name: digest for name, digest in wanted if digest not in there}

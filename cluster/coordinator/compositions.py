@@ -7,8 +7,7 @@ from functools import partial
 
 from cluster.coordinator import work_orders
 from cluster.coordinator.acceptance import blobs_of, require_given, rows_given
-from cluster.coordinator.runs import RunRequests
-from cluster.coordinator.shell import Decision
+from cluster.coordinator.shell import Decision, Shell
 from cluster.domain.base import BlobRef, RequestContext
 from cluster.domain.compositions import Composition, CompositionMethod
 from cluster.domain.methods import (
@@ -29,7 +28,7 @@ from tacl.compose.terms import MERGES, Term, parse_recipe
 from tacl.errors import BadConfig, BadRecipe, UnknownRun
 
 
-class CompositionRequests(RunRequests):
+class CompositionRequests(Shell):
     """Methods of `cluster.domain.api.CoordinatorAPI`."""
 
     # -- sums

@@ -16,6 +16,7 @@ from cluster.coordinator import garbage, views
 from cluster.coordinator.accounts import AccountRequests
 from cluster.coordinator.compositions import CompositionRequests
 from cluster.coordinator.outdated import Outdated
+from cluster.coordinator.runs import RunRequests
 from cluster.coordinator.tasks import TaskRequests
 from cluster.coordinator.vectors import VectorRequests
 from cluster.domain.base import RequestContext
@@ -28,7 +29,7 @@ from cluster.storage.checkpoints import runs
 LOOKS = 2  # at models, without the lock: at the last one few are new
 
 
-class Coordinator(TaskRequests, VectorRequests, CompositionRequests, AccountRequests):
+class Coordinator(TaskRequests, VectorRequests, CompositionRequests, RunRequests, AccountRequests):
     """`cluster.domain.api.CoordinatorAPI` and `RunAPI`."""
 
     def status(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 
+from cluster.coordinator.acceptance import missing_files
 from cluster.domain.base import identity
 from cluster.domain.compositions import Composition, RecipeTerm
 from cluster.domain.names import no_such
@@ -61,17 +62,12 @@ class Pins:
         return vectors
 
     def _require_files(self, terms: Sequence[Term], vectors: Sequence[VectorRef]) -> None:
-        named = [
-            (term.vector, digest)
-            for term, reference in zip(terms, vectors, strict=True)
-            for digest in (reference.blob, reference.head_blob)
-        ]
-        there = self._blobs.there({digest for _, digest in named})
-        for vector, digest in named:
-            if digest not in there:
+        missing = missing_files(vectors, self._blobs)
+        for term, vector in zip(terms, vectors, strict=True):
+            if lost := missing.get(vector.name):
                 raise CorruptBlob(
-                    f"{vector} was asked for; its file, blob {digest}, is missing. Restore it from "
-                    "a backup, or name another version."
+                    f"{term.vector} was asked for; its file, blob {lost}, is missing. Restore it "
+                    "from a backup, or name another version."
                 )
 
 

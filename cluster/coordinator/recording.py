@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cluster.coordinator.acceptance import effect, values_of
+from cluster.coordinator.acceptance import row_of, values_of
 from cluster.coordinator.arrivals import still_there
 from cluster.domain.tasks import CHAMPION
 from cluster.domain.work import Composed, Measured, Refreshed, Result, Trained
@@ -36,10 +36,11 @@ def _published(
         result = result.model_copy(update={"near": near})
     reference = registry.publish(run_id, result, _grant(state, run_id))
     task, seen = reference.task, registry.seen(reference)
-    row = {(one.on, one.shard_digest, one.head): effect(one) for one in result.pairs}
     champion = registry.aliases(task)[CHAMPION] == reference.version
     vector = facts.VectorVersion(reference.version, reference.digest, seen)
-    return facts.Published(run_id, task, vector, row, reference.head_blob, champion, near)
+    return facts.Published(
+        run_id, task, vector, row_of(result.pairs), reference.head_blob, champion, near
+    )
 
 
 def _grant(state: facts.State, run_id: str) -> int:

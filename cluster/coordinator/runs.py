@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import dropwhile, islice
 
 from cluster.coordinator.arrivals import ShardChange, is_met
-from cluster.coordinator.quotas import Quotas
+from cluster.coordinator.shell import Shell
 from cluster.coordinator.underway import Heard, Told
 from cluster.domain.base import PAGE, RequestContext
 from cluster.domain.outcomes import Lost
@@ -19,7 +19,7 @@ from cluster.scheduler import upkeep
 from tacl.errors import RunFailed
 
 
-class RunRequests(Quotas):
+class RunRequests(Shell):
     """`cluster.domain.api.RunAPI`, and what people ask of a run."""
 
     def lease(self, asked: Lease) -> Leave:

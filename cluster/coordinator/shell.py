@@ -7,6 +7,7 @@ the plan. The constructor is the recovery: it reads the registry and issues the 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,9 +26,11 @@ from cluster.coordinator.retries import Retries
 from cluster.coordinator.views import PlanSight
 from cluster.domain.base import Message, RequestContext, identity
 from cluster.domain.receipts import QueuedRun
+from cluster.domain.status import OWED, RunState
 from cluster.domain.tasks import Shard
 from cluster.domain.visibility import Visibility
 from cluster.reading.reads import Reads
+from cluster.reading.shares import require_share, wait
 from cluster.reading.sight import Known
 from cluster.registry import Registry, Request, TaskRecord
 from cluster.scheduler import upkeep
@@ -223,6 +226,25 @@ class Shell(Reads):
         write = partial(self._registry.cancel, run_ids, dismissed, who, unspent=unspent)
         events = [Cancelled(run_id) for run_id in run_ids]
         return Decision(answer, write, partial(self._execution.happened, *events))
+
+    def _require_share(
+        self,
+        context: RequestContext,
+        user: str,
+        run_id: str = "",
+        more: Iterable[str] = (),
+        runs: int = 1,
+    ) -> None:
+        """TooMany who asks over HTTP for what is beyond their share of runs, of minutes of a day or
+        of bytes: so many runs more, unless there is this one, and these blobs. An admin, and
+        whoever asks beside the cluster, is refused nothing; their runs take turns as all do."""
+        if not context.limited:
+            return
+        if run_id and self._registry.runs(states=(*OWED, RunState.DONE), run_ids=[run_id]):
+            return
+        owed, ran = self._registry.owed_of([user])[user], self._registry.ran_of([user])[user]
+        files = {*self._stored([user], self._execution.heads)[user], *more}
+        require_share(self._usage(user, owed + runs, ran, files), wait(ran, time.time()))
 
     # -- what there is
 

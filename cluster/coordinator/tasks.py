@@ -6,9 +6,8 @@ import json
 from functools import partial
 
 from cluster.coordinator import work_orders
-from cluster.coordinator.acceptance import require_free, require_sound
-from cluster.coordinator.quotas import Quotas
-from cluster.coordinator.shell import Decision
+from cluster.coordinator.acceptance import require_sound
+from cluster.coordinator.shell import Decision, Shell
 from cluster.domain.base import BlobRef, RequestContext
 from cluster.domain.receipts import (
     CancelledTask,
@@ -33,7 +32,7 @@ from tacl.errors import SameData
 NAMING: tuple[RunKind, ...] = ("train", "refresh", "measure")
 
 
-class TaskRequests(Quotas):
+class TaskRequests(Shell):
     """Methods of `cluster.domain.api.CoordinatorAPI`."""
 
     def admit(self, context: RequestContext, name: str | None) -> None:
@@ -41,7 +40,6 @@ class TaskRequests(Quotas):
             if self._is_repeated(context.request_id, name):
                 return
             if name is not None:
-                require_free(name, self._shards)
                 self._registry.require_free(name)
             if context.user is not None:
                 self._require_share(context, context.user)

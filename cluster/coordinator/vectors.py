@@ -7,13 +7,14 @@ from functools import partial
 from itertools import islice
 
 from cluster.coordinator import interference
+from cluster.coordinator.acceptance import row_of
 from cluster.coordinator.shell import Decision, Shell
 from cluster.domain.base import RequestContext
 from cluster.domain.names import checked_alias
 from cluster.domain.receipts import MovedAlias
 from cluster.domain.reports import InterferenceReport, TaskInterference
 from cluster.domain.tasks import CHAMPION, GENERIC, VectorRef
-from cluster.scheduler.state import Championed, Effect, VectorVersion
+from cluster.scheduler.state import Championed, VectorVersion
 
 
 class VectorRequests(Shell):
@@ -59,8 +60,5 @@ class VectorRequests(Shell):
 
     def _crowned(self, reference: VectorRef) -> None:
         vector = VectorVersion(reference.version, reference.digest, self._registry.seen(reference))
-        row = {
-            (one.on, one.shard_digest, one.head): Effect(one.tau_jp, one.logits)
-            for one in self._registry.effects(reference.task, reference.version)
-        }
+        row = row_of(self._registry.effects(reference.task, reference.version))
         self._execution.happened(Championed(reference.task, vector, row))

@@ -27,8 +27,8 @@ OTHERS = (shown.WaitsFor.TURN, shown.WaitsFor.ROOM)  # what a run waits for that
 
 @dataclass(frozen=True)
 class PlanSight(Sight):
-    """What one asker is told of the plan too. `damaged`: what is wrong with the files of a vector,
-    by its name."""
+    """What one asker is told of the plan too. `damaged`: by the name of a vector, the digest of
+    its file that is missing."""
 
     state: State
     damaged: Mapping[str, str]
@@ -70,15 +70,16 @@ class PlanSight(Sight):
         near = (on for one, on in self.state.near if one == name and self.visibility.sees(on))
         progress = self._progress(entry.training)
         progress |= {"created": entry.task.created}
-        damage = champion and self.damaged.get(champion.name)
-        progress |= {"reason": damage or progress["reason"]}
+        if champion and (lost := self.damaged.get(champion.name)):
+            reason = f"the file of vector {champion.name} is missing: blob {lost}"
+            progress |= {"reason": reason}
         return shown.TaskStatus(
             **progress,
             name=name,
             owner=submission.owner,
             private=submission.private,
             imports=submission.vector_blob is not None,
-            state=shown.TASK_STATES[entry.training.state],
+            state=shown.task_state(entry.training.state),
             ordinal=entry.task.ordinal,
             modality=submission.modality,
             classes=len(submission.classes),
@@ -111,7 +112,7 @@ class PlanSight(Sight):
     def state_of(self, entry: TaskEntry) -> str:
         """A task's state in a sentence's end, with why."""
         why = self._reason(entry.training)
-        return shown.TASK_STATES[entry.training.state] + (f" ({why})" if why else "")
+        return shown.task_state(entry.training.state) + (f" ({why})" if why else "")
 
     def run(self, record: RunRecord) -> shown.RunStatus:
         return shown.RunStatus(
@@ -138,7 +139,7 @@ class PlanSight(Sight):
             user=work.user,
             method=work.making.method,
             terms=tuple(map(str, work.terms)),
-            state=shown.COMPOSITION_STATES[record.state],
+            state=shown.composition_state(record.state),
             model=model,
             report=result and result.report,
         )
@@ -232,10 +233,9 @@ def _is_timed(record: RunRecord) -> bool:
 
 
 def _about(record: RunRecord) -> str:
-    is_refresh = record.kind == "refresh"  # whose work is long: it is not read for this
-    return (
-        f"refreshing {record.task}@v{record.version}" if is_refresh else orders.about(record.work)
-    )
+    if record.kind == "refresh":  # its work is long: it is not read for this
+        return f"refreshing {record.task}@v{record.version}"
+    return orders.about(record.work)
 
 
 def counted(state: State) -> tuple[RunCount, ...]:

@@ -5,7 +5,6 @@ Times are seconds since 1970; accuracies are shares in [0, 1].
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from enum import StrEnum
 from typing import Generic, Literal, TypeVar
 
@@ -79,21 +78,16 @@ class CompositionState(StrEnum):
     CANCELLED = "cancelled"
 
 
-TASK_STATES: Mapping[str, TaskState] = {
-    RunState.QUEUED: TaskState.QUEUED,
-    RunState.RUNNING: TaskState.TRAINING,
-    RunState.DONE: TaskState.READY,
-    RunState.FAILED: TaskState.FAILED,
-    RunState.CANCELLED: TaskState.CANCELLED,
-}
-COMPOSITION_STATES: Mapping[str, CompositionState] = {
-    RunState.QUEUED: CompositionState.QUEUED,
-    RunState.RUNNING: CompositionState.RUNNING,
-    RunState.DONE: CompositionState.READY,
-    RunState.FAILED: CompositionState.FAILED,
-    RunState.CANCELLED: CompositionState.CANCELLED,
-    RunState.WITHDRAWN: CompositionState.FAILED,
-}
+def task_state(training: RunState) -> TaskState:
+    """Of a task that is there, by its training."""
+    other = {RunState.RUNNING: TaskState.TRAINING, RunState.DONE: TaskState.READY}
+    return other.get(training) or TaskState(training)
+
+
+def composition_state(run: RunState) -> CompositionState:
+    """Of a composition, by the run that makes it."""
+    other = {RunState.DONE: CompositionState.READY, RunState.WITHDRAWN: CompositionState.FAILED}
+    return other.get(run) or CompositionState(run)
 
 
 S = TypeVar("S", bound=StrEnum)
