@@ -38,14 +38,11 @@ def due(seen: Mapping[int, Seen], chosen: Sequence[int], again: int) -> list[int
 
 
 def read(path: Path) -> dict[int, Seen]:
-    """By number of the row; nothing where there is no whole file: it can be made again."""
-    try:
-        tensors = load_file(path)
-        rows_N, turns_N, moved_ND = (tensors[name] for name in ("rows", "turns", "moved"))
-    except (OSError, SafetensorError, KeyError):
+    """By number of the row."""
+    if not (found := _whole(path)).keys() >= {"rows", "turns", "moved"}:
         return {}
-    columns = zip(rows_N.tolist(), turns_N.tolist(), moved_ND, strict=True)
-    return {row: Seen(turn, moved_D) for row, turn, moved_D in columns}
+    columns = found["rows"].tolist(), found["turns"].tolist(), found["moved"]
+    return {row: Seen(turn, moved_D) for row, turn, moved_D in zip(*columns, strict=True)}
 
 
 def written_by(path: Path) -> str | None:
@@ -58,39 +55,41 @@ def written_by(path: Path) -> str | None:
 
 
 def write(path: Path, seen: Mapping[int, Seen], run_id: str = "") -> None:
-    """Whole or not at all; where that cannot be, all is measured again when it is needed."""
     turns, moved = zip(*seen.values(), strict=True)
     tensors = {
         "rows": torch.tensor(list(seen)),
         "turns": torch.tensor(turns),
         "moved": torch.stack(moved),
     }
-    try:
-        _write(path, tensors, {"run": run_id})
-    except (OSError, SafetensorError):
-        LOG.exception("%s is not kept: it is measured again when it is needed", path.name)
+    _keep(path, tensors, {"run": run_id})
 
 
 def tensor_of(path: Path, name: str) -> Tensor | None:
     """What is in the file by this name; None where there is no whole file."""
-    try:
-        return load_file(path)[name]
-    except (OSError, SafetensorError, KeyError):
-        return None
+    return _whole(path).get(name)
 
 
 def kept(path: Path, make: Callable[[], Tensor], name: str = "features") -> Tensor:
     """What is in the file by this name, or else is made and then is."""
     if (features_ND := tensor_of(path, name)) is None:
         features_ND = make()
-        try:
-            _write(path, {name: features_ND.contiguous()})
-        except (OSError, SafetensorError):
-            LOG.exception("%s is not kept: it is made again when it is needed", path.name)
+        _keep(path, {name: features_ND.contiguous()})
     return features_ND
 
 
-def _write(path: Path, tensors: dict[str, Tensor], about: dict[str, str] | None = None) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with beside(path) as draft:
-        save_file(tensors, draft, about)
+def _whole(path: Path) -> dict[str, Tensor]:
+    """Nothing where there is no whole file: it can be made again."""
+    try:
+        return load_file(path)
+    except (OSError, SafetensorError):
+        return {}
+
+
+def _keep(path: Path, tensors: dict[str, Tensor], about: dict[str, str] | None = None) -> None:
+    """Whole or not at all; where that cannot be, it is made again when it is needed."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with beside(path) as draft:
+            save_file(tensors, draft, about)
+    except (OSError, SafetensorError):
+        LOG.exception("%s is not kept: it is made again when it is needed", path.name)
