@@ -70,11 +70,8 @@ def text_of(card: Card) -> str:
 
 
 def _how(card: Card) -> str:
-    return (
-        "θ0 + Σ c τ"
-        if card.model.method == "sum"
-        else f"θ0 + τ, which {card.model.method} made of them"
-    )
+    method = card.model.method
+    return "θ0 + Σ c τ" if method == "sum" else f"θ0 + τ, which {method} made of them"
 
 
 def _count(card: Card) -> str:
@@ -124,20 +121,20 @@ def _tasks(card: Card) -> str:
     target = card.model.target
     known = {row.task: f"{len(row.classes)} | {_coefficient(row.term)}" for row in card.rows}
     known |= {target.name: f"{len(target.classes)} | fitted"} if target else {}
-    lines = [
-        f"| {task} | {known[task]} | "
-        + " | ".join(
-            percent(share)
-            for share in (one.zero_shot, one.individual, one.composed, one.materialized)
-        )
-        + f" | {one.rows or 0:.0f} |"
-        for task, one in _measured(card).items()
-    ]
+    lines = list[str]()
+    for task, one in _measured(card).items():
+        shares = one.zero_shot, one.individual, one.composed, one.materialized
+        lines.append(_line(task, known[task], *map(percent, shares), f"{one.rows or 0:.0f}"))
     is_judged = target is not None and target.name in card.measured.per_task
     of = f" of {target.name}, which it answers" if target and is_judged else ""
     both = f"{percent(card.measured.absolute)} | {percent(card.materialized)}"
     mean = f"| mean{of} | | | | | {both} | |"
     return f"{head}{chr(10).join([*lines, mean])}\n\nAccuracies in %, each task with its own head."
+
+
+def _line(*cells: str) -> str:
+    """Of a table."""
+    return f"| {' | '.join(cells)} |"
 
 
 def _coefficient(term: RecipeTerm) -> str:
@@ -150,15 +147,12 @@ def _coefficient(term: RecipeTerm) -> str:
 def _unnamed(card: Card) -> str:
     """Where the task is known and where it is not, beside what no vector is needed for."""
     found = card.measured
-    rows = {
-        "these files": (card.materialized, None),
-        "exact model": (found.absolute, found.unknown),
-        "a classifier on the frozen base, fitted on the same rows": (
-            found.frozen_known,
-            found.frozen_unknown,
-        ),
-    }
-    lines = [f"| {what} | " + " | ".join(map(percent, both)) + " |" for what, both in rows.items()]
+    base = "a classifier on the frozen base, fitted on the same rows"
+    lines = [
+        _line("these files", percent(card.materialized), percent(None)),
+        _line("exact model", percent(found.absolute), percent(found.unknown)),
+        _line(base, percent(found.frozen_known), percent(found.frozen_unknown)),
+    ]
     head = "\nMeans over the tasks, in %:\n\n| | task known | task unknown |\n|---|---|---|\n"
     return f"{head}{chr(10).join(lines)}\n"
 
@@ -253,17 +247,12 @@ def _heads(card: Card) -> str:
 
 
 def _origin(card: Card) -> str:
-    lines = [
-        f"- `{ref.name}`, digest `{ref.digest}`, {made(ref.parent)}, "
-        + (
-            "of a task that was removed"
-            if row.train_rows is None
-            else f"from {row.train_rows} training rows"
-        )
-        + settings(row.config)
-        for row in card.rows
-        for ref in [row.term.vector]
-    ]
+    lines = list[str]()
+    for row in card.rows:
+        ref, rows = row.term.vector, row.train_rows
+        of = "of a task that was removed" if rows is None else f"from {rows} training rows"
+        about = f"- `{ref.name}`, digest `{ref.digest}`, {made(ref.parent)}, {of}"
+        lines.append(about + settings(row.config))
     return (
         "## Made of\n\n"
         f"- base `{base_name(card.base)}`, digest `{card.base.digest}`\n"

@@ -60,15 +60,13 @@ def _metadata(card: VectorCard) -> str:
 
 def _accuracies(card: VectorCard) -> str:
     """Of validation rows; of the current version also with the heads that answer."""
-    metrics, task = card.vector.metrics, card.task
-    now = card.vector.champion
+    metrics, now = card.vector.metrics, card.task if card.vector.champion else None
+    fitted, frozen = now and now.accuracy_fitted, now and now.accuracy_frozen
     rows = {
         f"base model, {card.base.untrained}": metrics.get("validation_zero_shot"),
-        "classifier on the frozen base": task.accuracy_frozen if now else None,
+        "classifier on the frozen base": frozen,
         "with this vector, and the head in `heads.safetensors`": metrics.get("validation_accuracy"),
-        "with this vector among those of its home, head fitted again": (
-            task.accuracy_fitted if now else None
-        ),
+        "with this vector among those of its home, head fitted again": fitted,
     }
     lines = [f"| {what} | {percent(share)} |" for what, share in rows.items()]
     head = "| accuracy on validation rows, in %, task known | |\n|---|---|\n"
