@@ -82,10 +82,9 @@ class Arrivals:
     def record(self, change: ShardChange, last: int) -> None:
         """Of a lease up to step `last`, once it is in the registry."""
         self.hear(Arrival(step=change.step, shard=shard) for shard in change.newcomers)
-        told = (one for task in change.left for one in self._log[task].values())
-        self.hear(
-            [one.model_copy(update={"left": change.step}) for one in told if one.left is None]
-        )
+        told = [one for task in change.left for one in self._log[task].values()]
+        left = {"left": change.step}
+        self.hear(one.model_copy(update=left) for one in told if one.left is None)
         self.reached = max(self.reached, last)
 
     def hear(self, arrivals: Iterable[Arrival]) -> None:

@@ -10,12 +10,7 @@ from cluster.coordinator.acceptance import blobs_of, require_given, rows_given
 from cluster.coordinator.shell import Decision, Shell
 from cluster.domain.base import BlobRef, RequestContext
 from cluster.domain.compositions import Composition, CompositionMethod
-from cluster.domain.methods import (
-    answering,
-    require_linearized,
-    require_parts,
-    require_possible,
-)
+from cluster.domain.methods import answering, require_linearized, require_parts, require_possible
 from cluster.domain.names import checked_name
 from cluster.domain.receipts import CancelledCompositions, QueuedRun
 from cluster.domain.status import OWED, STOPPED, CompositionRun
@@ -169,11 +164,8 @@ class CompositionRequests(Shell):
         """Whether labelled rows of all that it adds may teach the model's heads. A grid leaves a
         sum, whose heads are there; a model of a new task answers with the head of that."""
         new = how.fit or (how.adapt and how.adapt.classes)
-        return (
-            how.method != "grid"
-            and not new
-            and all(self._state.tasks[task].teaches for task in answering(model))
-        )
+        able = how.method != "grid" and not new
+        return able and all(self._state.tasks[task].teaches for task in answering(model))
 
     def _require_shared(
         self,

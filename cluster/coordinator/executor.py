@@ -273,12 +273,8 @@ class Execution:
         for one in due:
             key, do = ("carry it out", one.run_id), partial(self._do, one)
             held = isinstance(one, facts.Start) and one.run_id in self._cleared
-            if (
-                held
-                or self._lists.awaits(self.state, one)
-                or one.run_id in waiting
-                or not self._retries.done(key, do)
-            ):
+            held = held or one.run_id in waiting or self._lists.awaits(self.state, one)
+            if held or not self._retries.done(key, do):
                 self._due.append(one)
                 waiting.add(one.run_id)
 

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 
 from cluster.coordinator.views import PlanSight
+from cluster.domain import reports
 from cluster.domain.base import PAGE
-from cluster.domain.reports import (
-    InterferenceFinding,
-    InterferenceReport,
-    MeasuredPair,
-    MeasuredVector,
-    Table,
-    TaskInterference,
-)
 from cluster.domain.tasks import Shard
 from cluster.registry import Found
 from cluster.scheduler.loudest import loudest, share_of
@@ -26,7 +20,7 @@ from tacl.evaluation.interference import report as findings
 REPORTED = 24  # tasks in one matrix, and the loudest pairs of all
 
 
-def interference(sight: PlanSight, shards: Mapping[str, Shard]) -> InterferenceReport:
+def interference(sight: PlanSight, shards: Mapping[str, Shard]) -> reports.InterferenceReport:
     """The matrix of the champions on these shards, in order of arrival; and the loudest pairs of
     all tasks that are seen."""
     registry, state = sight.registry, sight.state
@@ -46,26 +40,20 @@ def interference(sight: PlanSight, shards: Mapping[str, Shard]) -> InterferenceR
     wanted = [
         (s, t) for s in names for t in on if s == t or (shares(state, t) and (s, t) not in near)
     ]
-    norms = {name: norm for name in names if (norm := champions[name][1]) is not None}
-    return InterferenceReport(
-        vectors=tuple(
-            MeasuredVector(task=name, version=champions[name][0], norm=norms.get(name))
-            for name in names
-        ),
+    norms = {name: norm for name in names if (norm := champions[name].norm) is not None}
+    errors = {pair: one.standard_error for pair, one in pairs.items()}
+    loud, found = loudest(state, sight.visibility.sees, REPORTED), findings(logits, norms)
+    return reports.InterferenceReport(
+        vectors=tuple(champions[name] for name in names),
         on=tuple(on),
-        raw=tuple(tuple(matrix.raw(s, t) for t in on) for s in names),
-        standard_error=tuple(
-            tuple(pairs[s, t].standard_error if (s, t) in pairs else None for t in on)
-            for s in names
-        ),
-        relative=_relative(matrix, names, on),
-        logits=_relative(logits, names, on),
+        raw=_table(matrix.raw, names, on),
+        standard_error=_table(lambda s, t: errors.get((s, t)), names, on),
+        relative=_table(partial(_relative, matrix), names, on),
+        logits=_table(partial(_relative, logits), names, on),
         high=HIGH_CHANGE,
         missing=sum(pair not in pairs for pair in wanted),
-        findings=tuple(InterferenceFinding(**asdict(one)) for one in findings(logits, norms)),
-        loudest=tuple(
-            _pair(state, s, t) for _, s, t in loudest(state, sight.visibility.sees, REPORTED)
-        ),
+        findings=tuple(reports.InterferenceFinding(**asdict(one)) for one in found),
+        loudest=tuple(_pair(state, s, t) for _, s, t in loud),
     )
 
 
@@ -80,17 +68,23 @@ def _matrices(pairs: Mapping[tuple[str, str], Found]) -> tuple[Matrix, Matrix]:
     return Matrix(sizes), Matrix(changes)
 
 
-def _relative(matrix: Matrix, names: list[str], on: list[str]) -> Table:
-    rows = [[matrix.relative(s, t) for t in on] for s in names]
-    return tuple(tuple(ratio.value if ratio else None for ratio in row) for row in rows)
+def _table(
+    of: Callable[[str, str], float | None], names: Sequence[str], on: Sequence[str]
+) -> reports.Table:
+    return tuple(tuple(of(s, t) for t in on) for s in names)
 
 
-def of_task(sight: PlanSight, task: str) -> TaskInterference:
+def _relative(matrix: Matrix, vector: str, on: str) -> float | None:
+    ratio = matrix.relative(vector, on)
+    return ratio and ratio.value
+
+
+def of_task(sight: PlanSight, task: str) -> reports.TaskInterference:
     """A row and a column of the matrix of all tasks that are seen."""
     state, sees = sight.state, sight.visibility.sees
     does = [(task, on) for on in state.rows.get(task, {}) if on != task and sees(on)]
     bears = [(one, task) for one in state.columns.get(task, ()) if one != task and sees(one)]
-    return TaskInterference(
+    return reports.TaskInterference(
         task=task,
         high=HIGH_CHANGE,
         does=_first(state, does),
@@ -99,15 +93,15 @@ def of_task(sight: PlanSight, task: str) -> TaskInterference:
     )
 
 
-def _first(state: State, pairs: Iterable[tuple[str, str]]) -> tuple[MeasuredPair, ...]:
+def _first(state: State, pairs: Iterable[tuple[str, str]]) -> tuple[reports.MeasuredPair, ...]:
     """PAGE of them, those that change most answers first."""
     found = sorted(pairs, key=lambda pair: (-(share_of(state, *pair) or 0.0), pair))
     return tuple(_pair(state, *pair) for pair in found[:PAGE])
 
 
-def _pair(state: State, task: str, on: str) -> MeasuredPair:
+def _pair(state: State, task: str, on: str) -> reports.MeasuredPair:
     effect, own = state.rows[task][on], state.rows.get(on, {}).get(on)
-    return MeasuredPair(
+    return reports.MeasuredPair(
         vector=task,
         version=state.champions[task].version,
         on=on,

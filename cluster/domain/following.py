@@ -34,7 +34,6 @@ class Following:
 
     def all(self, ask: Callable[[str], ClusterStatus]) -> ClusterStatus:
         """Ask, by the version, until nothing is left to be told."""
-        told = self.hear(ask(self.version))
-        while told.more:
-            told = self.hear(ask(self.version))
+        while (told := self.hear(ask(self.version))).more:
+            pass
         return told

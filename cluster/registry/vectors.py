@@ -16,6 +16,7 @@ import sqlalchemy as sa
 from pydantic import JsonValue
 
 from cluster.domain.compositions import Fitted
+from cluster.domain.reports import MeasuredVector
 from cluster.domain.tasks import CHAMPION, Pair, VectorRef
 from cluster.domain.work import Evaluated, FitWork, Measured, Refreshed, RefreshWork, Trained
 from cluster.registry.aliases import is_champion, move
@@ -195,12 +196,12 @@ class VectorTable(RunTable, Effects):
         place = {"task": task or name, "version": int(number or 0), "most": most}
         return [_vector(row) for row in self._rows(_NEXT if task is None else _NEXT_OF, **place)]
 
-    def champion_norms(self, tasks: Collection[str]) -> dict[str, tuple[int, float | None]]:
-        """Version and norm of the champion of each of these tasks that was not removed."""
+    def champion_norms(self, tasks: Collection[str]) -> dict[str, MeasuredVector]:
+        """The champion of each of these tasks that was not removed."""
         query = sa.select(VECTOR.c.task, VECTOR.c.version, VECTOR.c.norm)
         query = query.join(ALIAS, is_champion(VECTOR))
         query = query.where(VECTOR.c.task.in_(present(tasks)))
-        return {row.task: (row.version, row.norm) for row in self._rows(query)}
+        return {row.task: MeasuredVector(**row._mapping) for row in self._rows(query)}
 
     def champion_references(self, tasks: Collection[str] | None = None) -> dict[str, VectorRef]:
         """By task, of those that were not removed (and of these)."""

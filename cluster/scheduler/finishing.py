@@ -114,7 +114,7 @@ def ends(state: State, left: Callable[[PlannedRun], float | None], now: float) -
     cpus = [now] * max(0, room.cpus)  # when each is free
     gpus = [now] * max(0, int(GPU_PARTS * room.gpus))
     found: dict[str, float] = {}
-    for run in _in_order(state):
+    for run in state.running + in_order(state)[:HORIZON]:
         groups, waits = run.needs.workers, run.state == RunState.QUEUED
         parts = int(GPU_PARTS * run.needs.gpus)
         wanted = (cpus, groups * run.needs.cpus), (gpus, groups * parts)
@@ -129,8 +129,3 @@ def ends(state: State, left: Callable[[PlannedRun], float | None], now: float) -
         if end < math.inf:
             found[run.run_id] = end
     return found
-
-
-def _in_order(state: State) -> list[PlannedRun]:
-    """What runs, then what waits as it goes."""
-    return state.running + in_order(state)[:HORIZON]
