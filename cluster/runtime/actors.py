@@ -34,7 +34,7 @@ from cluster.runtime.assigned import Assigned
 from cluster.runtime.connection import COORDINATOR, NAMESPACE, unwrapped
 from cluster.runtime.heap import Heap
 from cluster.runtime.logs import log_to
-from cluster.runtime.nodes import held_by, held_by_lasting, here, release_orphans, with_place_kept
+from cluster.runtime.nodes import held_by, here, release_orphans, with_place_kept
 from cluster.runtime.process import LearnerProcess, attempt_of, name_of
 from cluster.runtime.watched import WatchedCoordinator
 from cluster.scheduler.adoption import Attempt
@@ -77,7 +77,8 @@ class RayLauncher:
 
     def nodes(self) -> tuple[Node, ...]:
         own = ray.get_runtime_context().get_node_id()
-        held = with_place_kept(held_by_lasting(), own, self._serving())
+        lasting = held_by(lambda name: attempt_of(name) is None)  # as of Serve: no wait frees it
+        held = with_place_kept(lasting, own, self._serving())
         alive = (node for node in ray.nodes() if node["Alive"])
         return tuple(_node(n["Resources"], held.get(n["NodeID"], {})) for n in alive)
 

@@ -86,13 +86,9 @@ def asked(find: Callable[[], Any], method: str, arguments: Sequence[object], mos
             time.sleep(most.after(error))
 
 
-def ask(home: Home, method: str, *arguments: object) -> Any:
-    """Call a coordinator's method. Raises what the method raises, or ClusterNotRunning."""
-    return patiently(home, coordinator, method, arguments)
-
-
 def patiently(home: Home, find: Callable[[], Any], method: str, arguments: Sequence[object]) -> Any:
-    """Call a method of an actor of a home's cluster."""
+    """Call a method of an actor of a home's cluster. Raises what the method raises, or
+    ClusterNotRunning."""
 
     def found() -> Any:
         connect(home)

@@ -125,7 +125,7 @@ class _NearCoordinator:
         except NotNear:
             from cluster.runtime import connection
 
-            return connection.ask(self._home, method, *arguments)
+            return connection.patiently(self._home, connection.coordinator, method, arguments)
 
 
 def coordinator_of(home: Home) -> CoordinatorAPI:

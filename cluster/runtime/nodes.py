@@ -182,12 +182,6 @@ def release_orphans() -> None:
             remove_placement_group(PlacementGroup(PlacementGroupID(group.placement_group_id)))
 
 
-def held_by_lasting() -> dict[str, dict[str, float]]:
-    """By node, what actors hold that outlive whoever made them and are no learners, as those of
-    Serve: waiting gives it to no run."""
-    return held_by(lambda name: attempt_of(name) is None)
-
-
 def held_by(are_meant: Callable[[str], bool]) -> dict[str, dict[str, float]]:
     """By node, what detached actors of these names hold."""
     held: dict[str, dict[str, float]] = {}
