@@ -18,12 +18,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cluster.domain.status import Phase
-from cluster.domain.tasks import Shard
 from cluster.domain.work import Trained, TrainWork
 from cluster.learner.artifacts import BATCH, Materials, given_device
-from cluster.learner.interference import stored_vector
 from cluster.learner.progress import Begins
-from cluster.learner.training import validated
+from cluster.learner.training import stored_with_head, validated
 from cluster.storage.home import Home
 from tacl.backbone import Backbone
 from tacl.compose.materialized import materialized, materialized_features
@@ -135,20 +133,14 @@ def import_task(work: TrainWork, home: Home, begins: Begins) -> Trained:
     vector = TaskVector(submission.name, work.base.digest, "linearized", kept)
     tau = vector.to_params()
     lost = {name: block.dense() for name, block in outside.items()}
-    size = params.norm(tau)
-    head_blob = materials.put_tensors(head.to_params())
-    own = Shard(task=submission.name, ordinal=0, blob=submission.shard, head=head_blob)
+    size, left = params.norm(tau), params.norm(lost)
     found = validated(materials, tau, head, validation)
     found |= _as_it_was(source, materials, head, validation)
+    found["outside"] = left / max((left**2 + size**2) ** 0.5, 1e-30)
     return Trained(
-        **stored_vector(materials, vector, [own]),
-        head_blob=head_blob,
+        **stored_with_head(materials, submission, vector, head),
         config={"imported": True, "blocks": sorted(kept), "outside": sorted(outside)},
-        metrics={
-            **found,
-            "outside": params.norm(lost) / max((params.norm(lost) ** 2 + size**2) ** 0.5, 1e-30),
-            "seconds": time.monotonic() - started,
-        },
+        metrics=found | {"seconds": time.monotonic() - started},
         curves={},
     )
 

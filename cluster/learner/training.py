@@ -22,7 +22,7 @@ from cluster.coordinator.arrivals import Arrivals
 from cluster.domain.base import PAGE, Base
 from cluster.domain.outcomes import GivesWay
 from cluster.domain.status import Phase
-from cluster.domain.tasks import GENERIC, Arrival, Options, Shard
+from cluster.domain.tasks import GENERIC, Arrival, Options, Shard, Submission
 from cluster.domain.work import Lease, Leave, Progress, Trained, TrainWork
 from cluster.learner.artifacts import Materials, asked_device
 from cluster.learner.interference import stored_vector
@@ -295,13 +295,10 @@ class TrainingState:
         return self._stores[digest]
 
     def _checkpoint(self, step: int) -> None:
-        with (
-            self.checkpoints.writing(step)
-            if self.ranks.rank == 0
-            else nullcontext(Path()) as folder
-        ):
+        is_first = self.ranks.rank == 0
+        with self.checkpoints.writing(step) if is_first else nullcontext(Path()) as folder:
             self.engine.save(folder)  # rank 0 writes
-            if self.ranks.rank == 0:
+            if is_first:
                 (folder / "curves.json").write_text(json.dumps(self.curves))
                 (folder / "near.json").write_text(json.dumps(self._near))
         self._saved_at = time.monotonic()
@@ -332,26 +329,31 @@ def _result(
     trained = run.engine.module.tau_dict()
     whole = TaskVector.of_params(submission.name, run.work.base.digest, "linearized", trained)
     vector = whole.stored(submission.options.keep_as)
-    head_blob = materials.put_tensors(head.to_params())
-    own = Shard(task=submission.name, ordinal=0, blob=submission.shard, head=head_blob)
     near = tuple(shard.task for shard in run.shards if run.is_near(shard))
     met = [shard for shard in run.shards if shard.statistics is None and shard.task not in near]
-    shards = (*met[-MEASURED:], own)  # of the others the newest: the plan asks for more
-    found = validated(materials, vector.to_params(), head, validation)
-    found["rows_cut"] = materials.cut(submission.train)
+    found = validated(materials, vector.to_params(), head, validation) | seconds
+    found |= {"rows_cut": materials.cut(submission.train), "workers": run.ranks.size}
     return Trained(
-        **stored_vector(materials, vector, shards),
-        head_blob=head_blob,
+        # Of the others the newest: the plan asks for more.
+        **stored_with_head(materials, submission, vector, head, met[-MEASURED:]),
         config=run.config.as_dict(),
-        metrics={
-            **found,
-            **seconds,
-            "workers": run.ranks.size,
-            "seconds": time.monotonic() - started,
-        },
+        metrics=found | {"seconds": time.monotonic() - started},
         curves=run.curves,
         near=near,
     )
+
+
+def stored_with_head(
+    materials: Materials,
+    submission: Submission,
+    vector: TaskVector,
+    head: Head,
+    others: Sequence[Shard] = (),
+) -> dict[str, Any]:
+    """What `stored_vector` says of a new task's vector, on its own probe and those of others."""
+    blob = materials.put_tensors(head.to_params())
+    own = Shard(task=submission.name, ordinal=0, blob=submission.shard, head=blob)
+    return {"head_blob": blob, **stored_vector(materials, vector, (*others, own))}
 
 
 def validated(

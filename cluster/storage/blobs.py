@@ -164,9 +164,8 @@ class Blobs:
 
     def stored(self) -> Iterator[Stored]:
         """Every blob there is, in no order."""
-        yield from self._listed(
-            pyarrow.fs.FileSelector(self._root, recursive=True, allow_not_found=True)
-        )
+        every = pyarrow.fs.FileSelector(self._root, recursive=True, allow_not_found=True)
+        yield from self._listed(every)
 
     def listed(self, digest: str) -> Iterator[Stored]:
         """This one, where it is there."""

@@ -116,10 +116,8 @@ def _head(found: Ingredients) -> Head:
 def _by_block(
     terms: Sequence[RecipeTerm], module: ScaledEncoder, learned: Learned
 ) -> tuple[RecipeTerm, ...]:
-    found = []
-    for term, vector, lambda_B in zip(
-        terms, module.vectors, learned.coefficients.squeeze(-1).tolist(), strict=True
-    ):
+    found, lambdas = [], learned.coefficients.squeeze(-1).tolist()
+    for term, vector, lambda_B in zip(terms, module.vectors, lambdas, strict=True):
         pairs = zip(learned.blocks, lambda_B, strict=True)
         kept = {name: round(c, DIGITS) for name, c in pairs if name in vector.blocks}
         found.append(term.model_copy(update={"by_block": {n: c for n, c in kept.items() if c}}))

@@ -42,13 +42,8 @@ class Ingredients:
     @cached_property
     def tasks(self) -> Rows:
         """Validation rows of each task of the recipe."""
-        return {
-            task.name: (
-                self.materials.head(task.head_blob),
-                self.materials.labelled(task.validation, ROWS),
-            )
-            for task in self.work.tasks
-        }
+        head, rows = self.materials.head, self.materials.labelled
+        return {t.name: (head(t.head_blob), rows(t.validation, ROWS)) for t in self.work.tasks}
 
     @cached_property
     def shots(self) -> Labelled:
