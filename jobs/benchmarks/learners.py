@@ -11,8 +11,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +20,7 @@ from cluster.runtime.again import HEAD
 from cluster.scheduler.reuse import RUNS
 from jobs.benchmarks.processes import SeenProcess, head_of, seen, taken
 from jobs.benchmarks.timing import Race, Say
-from jobs.console.own_cluster import ending_by, interrupt, stopped_at_the_end
+from jobs.console.own_cluster import own_cluster
 from tacl import embedded
 from tacl.errors import ClusterNotRunning
 
@@ -64,8 +63,14 @@ def bench_learners(runs: int, steps: int, rounds: int, say: Say) -> dict[str, An
 def took(folder: Path, home: str, most: int, runs: int, steps: int) -> Took:
     """From the first submission to the last vector, on a new cluster whose processes do at most
     `most` pieces of work."""
-    names = [f"task{run}" for run in range(runs)]
-    with own_cluster(folder / home, most) as client, CpuSpent(client) as spent:
+    names, place = [f"task{run}" for run in range(runs)], folder / home
+    command = [*HEAD, "--home", str(place), "--base", "embedded", "--cpus", str(CPUS)]
+    launched = subprocess.Popen([*command, "--runs", str(most)], stdout=subprocess.DEVNULL)
+    with (
+        launched as head,
+        own_cluster(place, partial(await_cluster, head)) as client,
+        CpuSpent(client) as spent,
+    ):
         begun = time.monotonic()
         for name in names:
             client.submit(name, folder / name, steps=steps, refresh="never", heads="trained")
@@ -74,21 +79,15 @@ def took(folder: Path, home: str, most: int, runs: int, steps: int) -> Took:
     return Took(seconds, spent.seconds)
 
 
-@contextmanager
-def own_cluster(home: Path, most: int) -> Iterator[Client]:
-    command = [*HEAD, "--home", str(home), "--base", "embedded", "--cpus", str(CPUS)]
-    launched = subprocess.Popen([*command, "--runs", str(most)], stdout=subprocess.DEVNULL)
-    with launched as head, stopped_at_the_end(Client(home)) as client:
-        while client.home.running() is None:
-            if head.poll() is not None:
-                raise ClusterNotRunning(
-                    f"the cluster of the bench ended at once, exit code {head.returncode}; "
-                    "why is on stderr"
-                )
-            time.sleep(POLL)
-        client.cluster()  # connected
-        with ending_by(interrupt):
-            yield client
+def await_cluster(head: subprocess.Popen[bytes], client: Client) -> None:
+    """Returns when the cluster of this head runs."""
+    while client.home.running() is None:
+        if head.poll() is not None:
+            raise ClusterNotRunning(
+                f"the cluster of the bench ended at once, exit code {head.returncode}; "
+                "why is on stderr"
+            )
+        time.sleep(POLL)
 
 
 class CpuSpent:

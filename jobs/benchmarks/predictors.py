@@ -37,8 +37,8 @@ from jobs.benchmarks.residency import drawn
 from jobs.benchmarks.scale import CheckedGoal
 from jobs.benchmarks.serving import LoadFigures, free_port, measured
 from jobs.benchmarks.submit import CPUS as CLUSTER_CPUS
-from jobs.benchmarks.submit import own_cluster
 from jobs.benchmarks.timing import machine
+from jobs.console.own_cluster import own_cluster
 from tacl.errors import ClusterNotRunning
 
 DRAWS = ("zipf", "uniform")
@@ -136,7 +136,7 @@ def bench_predictors(plan: PredictorsPlan, say: Say) -> PredictorsFound:
         say(f"making {plan.vectors} vectors and models of {plan.users} users")
         population = founded(Path(folder) / "home", plan.vectors, SMALL, plan.users)
         cpus = max(CLUSTER_CPUS, ceil(CPUS * max(plan.predictors)))  # else some would never start
-        with own_cluster(population.home.path, cpus=cpus) as client:
+        with own_cluster(population.home.path, lambda new: new.up(cpus=cpus)) as client:
             crowd = Crowd(client, population, plan, say)
             rows = [row for count in plan.predictors for row in crowd.served(count)]
             read = crowd.read()

@@ -26,9 +26,10 @@ from jobs.benchmarks import load as loading
 from jobs.benchmarks import processes
 from jobs.benchmarks.echo import MODEL, Expected, echoing
 from jobs.benchmarks.made_up import PICTURES, founded, pictures_of
-from jobs.benchmarks.submit import own_cluster
+from jobs.benchmarks.submit import CPUS
 from jobs.benchmarks.timing import Say, in_turns
 from jobs.console.documents import markdown_table
+from jobs.console.own_cluster import own_cluster
 from tacl.models.mixed import MixedEncoder, alone, summed
 
 COLD = 100_000  # users from here on ask once, right after composing
@@ -205,7 +206,7 @@ def bench_alone(
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         say("making vectors")
         population = founded(Path(folder) / "home", loading.VECTORS)
-        with own_cluster(population.home.path) as client:
+        with own_cluster(population.home.path, lambda new: new.up(cpus=CPUS)) as client:
             oracle = loading.Oracle(population, pictures_of(PICTURES))
             say("passes without a server")
             torch.set_num_threads(1)

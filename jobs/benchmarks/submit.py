@@ -13,14 +13,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from cluster.client.client import Client
 from jobs.benchmarks.timing import Say
-from jobs.console.own_cluster import ending_by, interrupt, stopped_at_the_end
+from jobs.console.own_cluster import own_cluster
 from tacl import embedded
 
 ROWS, STEPS, CPUS = 400, 50, 2
@@ -35,7 +33,7 @@ def bench_submit(runs: int, say: Say) -> dict[str, Any]:
     bare, found = [], []
     with (
         tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,
-        own_cluster(Path(folder) / "home", "embedded") as one,
+        own_cluster(Path(folder) / "home", lambda new: new.up("embedded", cpus=CPUS)) as one,
     ):
         for run in range(runs + 1):
             say(run, runs + 1)
@@ -54,15 +52,6 @@ def bench_submit(runs: int, say: Say) -> dict[str, Any]:
         "spread_s": {"overhead": total[-1] - total[0]},
         "parts_s": parts,
     }
-
-
-@contextmanager
-def own_cluster(home: Path, base: str | None = None, cpus: int = CPUS) -> Iterator[Client]:
-    with stopped_at_the_end(Client(home)) as client:
-        client.up(base, cpus=cpus)
-        client.cluster()  # connected: that is no part of a submission
-        with ending_by(interrupt):
-            yield client
 
 
 def one_run(client: Client, name: str, folder: Path) -> dict[str, float]:

@@ -17,9 +17,10 @@ from pathlib import Path
 
 from cluster.client.client import Client
 from jobs.benchmarks.serving import free_port
-from jobs.benchmarks.submit import own_cluster
+from jobs.benchmarks.submit import CPUS
 from jobs.benchmarks.timing import Race, Run, Say, in_turns, machine
 from jobs.console.documents import markdown_table
+from jobs.console.own_cluster import own_cluster
 from tacl import embedded
 from tacl.embedded.parquet import png
 
@@ -123,7 +124,7 @@ def bench_verbs(rounds: int, say: Say) -> VerbTimes:
     """Every verb `rounds` times, in turns, after one that is not counted."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as place:
         folder = Path(place)
-        with own_cluster(folder / "home", "embedded") as client:
+        with own_cluster(folder / "home", lambda new: new.up("embedded", cpus=CPUS)) as client:
             token = _fill(client, folder)
             at_home = ("--home", str(client.home.path))
             lines = {" ".join(words): words for words in AWAY}

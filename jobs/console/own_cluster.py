@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 
 from cluster.client.client import Client
@@ -35,12 +36,15 @@ def ending_by(handler: Handler) -> Iterator[None]:
 
 
 @contextmanager
-def stopped_at_the_end(client: Client) -> Iterator[Client]:
-    """The client, whose cluster runs or is started in the block. Ray, once it is connected, sets
-    handlers of its own, which would leave it running: `ending_by` again where that is done."""
+def own_cluster(home: Path, start: Callable[[Client], object]) -> Iterator[Client]:
+    """The client of a home, connected to the cluster that `start` starts or waits for."""
+    client = Client(home)
     try:
         with ending_by(interrupt):
-            yield client
+            start(client)
+            client.cluster()  # connects; Ray sets its own handlers, which would leave it running
+            with ending_by(interrupt):
+                yield client
     finally:
         # A second Ctrl-C does not interrupt the tidying up after the first.
         with ending_by(signal.SIG_IGN), saying("stopping the cluster"):

@@ -16,10 +16,9 @@ from rich.text import Text
 
 from cluster.client.client import Client
 from cluster.runtime import processors
-from cluster.runtime.connection import connect
 from jobs.console import tables as show
 from jobs.console.documents import print_json
-from jobs.console.own_cluster import ending_by, interrupt, stopped_at_the_end
+from jobs.console.own_cluster import ending_by, interrupt, own_cluster
 from jobs.console.progress import saying, stderr, watching
 from jobs.demo import tables
 from jobs.demo.story import ArrivedTask, Chapter, Plan, Subtraction, Users, story
@@ -41,7 +40,7 @@ def run(keep: Path | None = None, as_json: bool = False, plan: Plan | None = Non
     plan = plan or Plan()
     with ending_by(interrupt), _home(keep) as home, tempfile.TemporaryDirectory() as data:
         console.print(_opening(plan))
-        with _cluster(home) as client, watching(console) as watch:
+        with own_cluster(home, _start) as client, watching(console) as watch:
             for chapter in story(client, Path(data), plan, watch):
                 told.append(chapter)
                 console.print(tables.chapter(chapter))
@@ -85,12 +84,6 @@ def _home(keep: Path | None) -> Iterator[Path]:
     yield keep
 
 
-@contextmanager
-def _cluster(home: Path) -> Iterator[Client]:
-    """A cluster for the time of the story."""
-    with stopped_at_the_end(Client(home)) as client:
-        with saying("starting a cluster on this machine") as say:
-            client.up("embedded", cpus=min(CPUS, processors.cpus()), progress=say)
-            connect(client.home)  # Ray sets its own handlers, which print stack traces
-        with ending_by(interrupt):
-            yield client
+def _start(client: Client) -> None:
+    with saying("starting a cluster on this machine") as say:
+        client.up("embedded", cpus=min(CPUS, processors.cpus()), progress=say)

@@ -175,7 +175,7 @@ def test_the_cluster_has_room_for_all_predictors(
 ) -> None:
     given = list[int]()
 
-    def up(client: Client, base: str | None, cpus: int) -> None:
+    def up(client: Client, cpus: int) -> None:
         given.append(cpus)
         raise KeyboardInterrupt
 

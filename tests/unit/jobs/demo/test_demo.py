@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +22,7 @@ from cluster.domain.work import Refreshed, RefreshWork
 from cluster.errors import exit_code
 from cluster.runtime import processors
 from jobs.cli import main
+from jobs.console import own_cluster
 from jobs.console.own_cluster import ENDINGS
 from jobs.demo import run, story, tables
 from jobs.demo.story import ArrivedTask, Chapter, Plan, Subtraction, Users
@@ -166,14 +167,15 @@ def small(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     happened: list[str] = []
 
     @contextmanager
-    def cluster(home: Path) -> Iterator[Client]:
+    def cluster(home: Path, start: Callable[[Client], None]) -> Iterator[Client]:
+        assert start == run._start
         happened.append("up")
         try:
             yield client_of(home / "inside")
         finally:
             happened.append(f"down {home}")
 
-    monkeypatch.setattr(run, "_cluster", cluster)
+    monkeypatch.setattr(run, "own_cluster", cluster)
     monkeypatch.setattr(run, "Plan", lambda: PLAN)
     return happened
 
@@ -271,11 +273,13 @@ def test_its_cluster_takes_no_more_than_a_container_may_use(
 ) -> None:
     asked: list[int] = []
     client = SimpleNamespace(
-        home=None, up=lambda base, cpus, progress: asked.append(cpus), down=lambda: None
+        up=lambda base, cpus, progress: asked.append(cpus),
+        cluster=lambda: None,
+        down=lambda: asked.append(0),
     )
-    monkeypatch.setattr(run, "Client", lambda home: client)
-    monkeypatch.setattr(run, "connect", lambda home: None)
+    monkeypatch.setattr(own_cluster, "Client", lambda home: client)
     (tmp_path / "cpu.max").write_text("100000 100000\n")
     monkeypatch.setattr(processors, "QUOTAS", ((tmp_path / "cpu.max",),))
-    with run._cluster(tmp_path):
+    with own_cluster.own_cluster(tmp_path, run._start):
         assert asked == [1]
+    assert asked == [1, 0]
