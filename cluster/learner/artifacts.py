@@ -94,6 +94,21 @@ class Passes:
         """f(x; theta0) and J(x) tau for each tau, by a dual pass for each."""
         return cached_tangents(self.module, self.backbone, items, taus, BATCH)
 
+    @torch.no_grad()
+    def features(self, items: Sequence[Item]) -> Tensor:
+        """f(x; theta0), [N, D]."""
+        encoder, collate = self.backbone.encoder, self.backbone.collate
+        return in_order(items, BATCH, lambda some: (encoder(collate(some)),))[0]
+
+    def head_from(
+        self, classes: Sequence[str], rows: Callable[[], Labelled], templates: Sequence[str] = ()
+    ) -> Head:
+        """From the class names where the base has a text tower, else from class means of `rows`."""
+        if self.backbone.head_kind == "text":
+            return text_head(self.backbone, classes, templates)
+        data, scale = rows(), self.backbone.logit_scale
+        return prototype_head(self.features(data.items), data.labels, classes, scale)
+
     def plain(self, items: Sequence[Item]) -> Tensor:
         """f(x; theta0) and what inner blocks give beside it, [N, E]."""
         backbone = self.backbone
@@ -140,21 +155,6 @@ class Materials(Passes):
 
     def probe_items(self, shard: BlobRef) -> list[Item]:
         return self.prepared(samples.probe_inputs(self.blobs, shard))
-
-    @torch.no_grad()
-    def features(self, items: Sequence[Item]) -> Tensor:
-        """f(x; theta0), [N, D] float32 on the CPU, in the items' order."""
-        encoder, collate = self.backbone.encoder, self.backbone.collate
-        return in_order(items, BATCH, lambda some: (encoder(collate(some)),))[0]
-
-    def head_from(
-        self, classes: Sequence[str], rows: Callable[[], Labelled], templates: Sequence[str] = ()
-    ) -> Head:
-        """From the class names where the base has a text tower, else from class means of `rows`."""
-        if self.backbone.head_kind == "text":
-            return text_head(self.backbone, classes, templates)
-        data, scale = rows(), self.backbone.logit_scale
-        return prototype_head(self.features(data.items), data.labels, classes, scale)
 
     def feature_norm(self, shard: BlobRef) -> float:
         """Mean |f(x; theta0)|_2, estimated on the probe: 64 rows say it to a few percent."""

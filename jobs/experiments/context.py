@@ -22,7 +22,7 @@ from tacl.curvature import Statistics, measure
 from tacl.data.batches import Labelled
 from tacl.data.splits import sample_rows
 from tacl.evaluation.tangents import cached_tangents
-from tacl.heads.head import Head, prototype_head, text_head
+from tacl.heads.head import Head
 from tacl.models.ordinary import OrdinaryEncoder
 from tacl.training.config import TrainConfig
 from tacl.training.deterministic import cublas_workspaces
@@ -49,9 +49,10 @@ class LoadedBase(Passes):
         return self.ordinary()
 
     def encoded(self, items: Sequence[Item], tau: Params | None = None) -> Tensor:
-        """f(x; theta0 + tau), [N, D] float32 on the CPU, in the items' order."""
-        taus = {"tau": tau or {}}
-        return cached_tangents(self._moved, self.backbone, items, taus).features_ND
+        """f(x; theta0 + tau), [N, D]."""
+        if not tau:
+            return self.features(items)
+        return cached_tangents(self._moved, self.backbone, items, {"tau": tau}).features_ND
 
 
 class Bench:
@@ -116,16 +117,13 @@ class Bench:
 
     def head(self, task: str) -> Head:
         """From class names where the base has a text tower, else from class means."""
-        rows, backbone = self.rows(task), self.backbone
-        textual = backbone.head_kind == "text"
+        rows, templates = self.rows(task), self.suite.source(task).templates
 
         def make() -> Made:
-            if not textual:
-                return {}, self.head_from(task, rows.train).to_params()
-            templates = self.suite.source(task).templates
-            return {}, text_head(backbone, rows.classes, templates).to_params()
+            head = self.base.head_from(rows.classes, lambda: rows.train, templates)
+            return {}, head.to_params()
 
-        data = None if textual else rows.digest("train")
+        data = None if self.backbone.head_kind == "text" else rows.digest("train")
         made = self.cell("head", make, f"of {task}", task, classes=rows.classes, data=data)
         return Head.from_params(made.tensors())
 
@@ -133,9 +131,7 @@ class Bench:
         """The same of a new task, of which no label is known but those of `data`."""
         if self.backbone.head_kind == "text":
             return self.head(task)
-        features_ND = self.base.encoded(data.items)
-        classes, scale = self.rows(task).classes, self.backbone.logit_scale
-        return prototype_head(features_ND, data.labels, classes, scale)
+        return self.base.head_from(self.rows(task).classes, lambda: data)
 
     def store(self, task: str, most: int | None = None) -> Store:
         """The task's shared samples without the probe; at most `most` of them, chosen by seed."""
