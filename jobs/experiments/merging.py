@@ -33,23 +33,19 @@ Merge = Callable[[Sequence[TaskVector], Sequence[float]], Params]
 
 
 def merged(bench: Bench, first: Vectors, merge: Merge) -> Model:
-    """By TIES, TSV-M, Iso-C ... of the vectors, all with coefficient 1."""
-    vectors, name = list(first.values()), merge.__name__
-    kept = merge_of(
-        bench, name, vectors, lambda: merge(task_vectors(bench, vectors), [1.0] * len(vectors))
-    )
+    """By TIES, TSV-M, Iso-C ..."""
+    kept = merge_of(bench, merge, list(first.values()))
     return replace(apart(bench, first), direction=kept, merging=kept.cell.cost)
 
 
-def merge_of(
-    bench: Bench,
-    name: str,
-    vectors: Sequence[TrainedVector],
-    merge: Callable[[], Params],
-    what: str = "",
-) -> KeptDirection:
-    keys = [vector.key for vector in vectors]
-    cell = bench.cell("merge", lambda: ({}, merge()), what or name, merge=name, vectors=keys)
+def merge_of(bench: Bench, merge: Merge, vectors: Sequence[TrainedVector]) -> KeptDirection:
+    """All with coefficient 1."""
+    name, count, keys = merge.__name__, len(vectors), [vector.key for vector in vectors]
+
+    def make() -> Made:
+        return {}, merge(task_vectors(bench, vectors), [1.0] * count)
+
+    cell = bench.cell("merge", make, f"{name} of {count}", merge=name, vectors=keys)
     return KeptDirection(cell, vectors[0].regime)
 
 

@@ -92,34 +92,8 @@ def tangent_cell(bench: Bench, direction: Direction, task: str, part: str) -> Ce
     return bench.cell("tangent", make, what, data=data, tau=direction.key)
 
 
-def features(
-    bench: Bench, direction: Direction | None, task: str, part: str, coefficient: float = 1.0
-) -> Tensor:
-    """Of the model at `coefficient` times the direction, or of theta0 without one, [N, D].
-
-    f(x; theta0) + c J(x) tau, by addition of what is kept; or f(x; theta0 + c tau), by a pass.
-    """
-    plain, *moved = passes(bench, direction, task, part, coefficient)
-    features_ND = plain.tensors()["features"]
-    for cell in moved:
-        features_ND = features_ND + coefficient * cell.tensors()["tangent"]
-    return features_ND
-
-
-def passes(
-    bench: Bench, direction: Direction | None, task: str, part: str, coefficient: float = 1.0
-) -> list[Cell]:
-    """The cells that `features` are made of."""
-    if direction is None:
-        return [bench.encoding(task, part)]
-    if direction.regime == "linearized":
-        return [bench.encoding(task, part), tangent_cell(bench, direction, task, part)]
-    moved = direction if coefficient == 1.0 else Sum([(coefficient, direction)])
-    return [bench.encoding(task, part, moved.tau, moved.key)]
-
-
 def features_of(bench: Bench, direction: Direction | None, items: Sequence[Item]) -> Tensor:
-    """The same of any inputs, in no cell, [N, D]."""
+    """Of any inputs, in no cell, [N, D]."""
     if direction is None or direction.regime == "ordinary":
         return bench.base.encoded(items, direction and direction.tau())
     return bench.base.tangents(items, {"tau": direction.tau()}).linearized({"tau": 1.0})
@@ -146,8 +120,13 @@ class Model:
     facts: dict[str, Any] = field(default_factory=dict)
 
     def features(self, task: str, part: str) -> Tensor:
-        """Of the merged model, [N, D]."""
-        return features(self.bench, self._towards(task), task, part, self.coefficient)
+        """f(x; theta0) + c J(x) tau, by addition of what is kept; or f(x; theta0 + c tau), by a
+        pass, [N, D]."""
+        plain, *moved = self.passes(task, part)
+        features_ND = plain.tensors()["features"]
+        for cell in moved:
+            features_ND = features_ND + self.coefficient * cell.tensors()["tangent"]
+        return features_ND
 
     @property
     def has_vectors(self) -> bool:
@@ -155,15 +134,19 @@ class Model:
         return bool(self.first) or self.direction is not None
 
     def passes(self, task: str, part: str) -> list[Cell]:
-        """What `features` cost."""
-        return passes(self.bench, self._towards(task), task, part, self.coefficient)
+        """The cells that `features` are made of."""
+        bench, coefficient = self.bench, self.coefficient
+        direction = self.first.get(task) if self.direction is None else self.direction
+        if direction is None:
+            return [bench.encoding(task, part)]
+        if direction.regime == "linearized":
+            return [bench.encoding(task, part), tangent_cell(bench, direction, task, part)]
+        moved = direction if coefficient == 1.0 else Sum([(coefficient, direction)])
+        return [bench.encoding(task, part, moved.tau, moved.key)]
 
     def alone(self, task: str, part: str) -> Tensor:
         """Of the single-task model."""
-        return features(self.bench, self.first.get(task), task, part)
-
-    def _towards(self, task: str) -> Direction | None:
-        return self.first.get(task) if self.direction is None else self.direction
+        return Model(self.bench, self.first).features(task, part)
 
 
 def apart(bench: Bench, first: Vectors) -> Model:
@@ -191,7 +174,8 @@ def on_grid(model: Model) -> Model:
     def make() -> Made:
         def score(coefficient: float) -> float:
             if linear:
-                found = {t: features(bench, direction, t, part, coefficient) for t in bench.pool}
+                at = replace(model, coefficient=coefficient)
+                found = {task: at.features(task, part) for task in bench.pool}
             else:
                 tau = Sum([(coefficient, direction)]).tau()
                 found = {t: bench.base.encoded(bench.rows(t).items(part), tau) for t in bench.pool}

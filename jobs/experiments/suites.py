@@ -25,15 +25,7 @@ from tacl.training.precision import faster
 ARTICLES = ("", "a ", "the ")
 TEXTURES = ("texture", "pattern", "thing", "object")
 SIGHTS = ("zoomed in", "centered", "close up")
-VIEWS = (
-    "satellite imagery",
-    "aerial imagery",
-    "satellite photo",
-    "aerial photo",
-    "satellite view",
-    "aerial view",
-)
-
+VIEWS = [f"{by} {kind}" for kind in ("imagery", "photo", "view") for by in ("satellite", "aerial")]
 CARS = (
     "a photo of a {}.",
     "a photo of the {}.",

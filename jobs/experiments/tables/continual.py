@@ -6,32 +6,24 @@ of the tasks before it. Vectors before it are not trained again; refreshing them
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
+from typing import NamedTuple
 
 import torch
 
 from jobs.experiments import plots, saw
 from jobs.experiments.cache import Cost
 from jobs.experiments.context import Bench
-from jobs.experiments.merging import merge_of
+from jobs.experiments.merging import Merge, merge_of
 from jobs.experiments.methods import order_of, ordinary
-from jobs.experiments.models import (
-    Direction,
-    Sum,
-    TrainedVector,
-    features,
-    right,
-    task_vectors,
-    zero_shot,
-)
+from jobs.experiments.models import Direction, Model, Sum, TrainedVector, right, zero_shot
 from jobs.experiments.planned import planned
 from jobs.experiments.table import Entry, Method, Numbers, Spec, shares
 from jobs.experiments.training import joint, refreshed, trained
-from tacl.compose.merges import magmax, opcm
+from tacl.compose import merges
 from tacl.evaluation import metrics
-from tacl.vectors.params import Params
+from tacl.vectors import Params, TaskVector
 
 PART = "test:300"
 ABOUT = (
@@ -48,13 +40,12 @@ COLUMNS = (
 )
 
 
-@dataclass(frozen=True)
-class AfterArrival:
+class AfterArrival(NamedTuple):
     """The model after an arrival, and what it took since the one before."""
 
     model: Direction
     training: Cost
-    merging: Cost
+    merging: Cost = Cost()
 
 
 def linear_sum(bench: Bench, order: list[str]) -> list[AfterArrival]:
@@ -99,26 +90,26 @@ def _against_earlier(bench: Bench, order: list[str]) -> list[TrainedVector]:
 
 def _sums(vectors: list[TrainedVector]) -> list[AfterArrival]:
     terms = [(1.0, vector) for vector in vectors]
-    return [AfterArrival(Sum(terms[: k + 1]), v.cost, Cost()) for k, v in enumerate(vectors)]
+    return [AfterArrival(Sum(terms[:k]), v.cost) for k, v in enumerate(vectors, start=1)]
 
 
 def magmax_so_far(bench: Bench, order: list[str]) -> list[AfterArrival]:
     """Each entry of largest magnitude, over vectors that start where the one before ended."""
-    vectors = one_after_another(bench, order)
-    merge = lambda some: magmax(task_vectors(bench, some), [1.0] * len(some))  # noqa: E731
-    return _merges(bench, "magmax", vectors, merge)
+    return _merges(bench, merges.magmax, one_after_another(bench, order))
 
 
 def opcm_so_far(bench: Bench, order: list[str]) -> list[AfterArrival]:
     """Projected away from what was merged before (arXiv 2501.09522)."""
-    vectors = [ordinary(bench, task) for task in order]
-    return _merges(bench, "opcm", vectors, lambda some: opcm([v.tau() for v in some]))
+    return _merges(bench, opcm, [ordinary(bench, task) for task in order])
+
+
+def opcm(vectors: Sequence[TaskVector], _: Sequence[float]) -> Params:
+    return merges.opcm([vector.to_params() for vector in vectors])
 
 
 def sequential(bench: Bench, order: list[str]) -> list[AfterArrival]:
     """Ordinary fine-tuning of one model on task after task."""
-    vectors = one_after_another(bench, order)
-    return [AfterArrival(vector, vector.cost, Cost()) for vector in vectors]
+    return [AfterArrival(vector, vector.cost) for vector in one_after_another(bench, order)]
 
 
 def one_after_another(bench: Bench, order: list[str]) -> list[TrainedVector]:
@@ -129,23 +120,15 @@ def one_after_another(bench: Bench, order: list[str]) -> list[TrainedVector]:
     return vectors
 
 
-def _merges(
-    bench: Bench,
-    name: str,
-    vectors: list[TrainedVector],
-    merge: Callable[[list[TrainedVector]], Params],
-) -> list[AfterArrival]:
-    arrivals = []
-    for k, vector in enumerate(vectors, start=1):
-        some, what = vectors[:k], f"{name} of {k}"
-        kept = merge_of(bench, name, some, partial(merge, some), what)
-        arrivals.append(AfterArrival(kept, vector.cost, kept.cell.cost))
-    return arrivals
+def _merges(bench: Bench, merge: Merge, vectors: list[TrainedVector]) -> list[AfterArrival]:
+    kept = [merge_of(bench, merge, vectors[:k]) for k in range(1, len(vectors) + 1)]
+    pairs = zip(vectors, kept, strict=True)
+    return [AfterArrival(one, vector.cost, one.cell.cost) for vector, one in pairs]
 
 
 def ceiling(bench: Bench, order: list[str]) -> list[AfterArrival]:
     model = joint(bench, "ordinary")
-    return [AfterArrival(model, model.cell.cost, Cost())]
+    return [AfterArrival(model, model.cell.cost)]
 
 
 @dataclass(frozen=True)
@@ -168,7 +151,8 @@ METHODS = (
 def entry(bench: Bench, method: Streaming) -> Entry:
     order = order_of(bench)
     arrivals = method.arrivals(bench, order)
-    found = [{t: features(bench, one.model, t, PART) for t in order} for one in arrivals]
+    models = [Model(bench, direction=arrival.model) for arrival in arrivals]
+    found = [{task: model.features(task, PART) for task in order} for model in models]
     R = [list(right(bench, after, PART).values()) for after in found]
     b_T = list(zero_shot(bench, order, PART).values())
     labels = {task: bench.rows(task).labels_N(PART) for task in bench.pool}

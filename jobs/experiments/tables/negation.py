@@ -15,7 +15,7 @@ from jobs.experiments.cache import Cell, Made
 from jobs.experiments.context import Bench
 from jobs.experiments.merging import PART, taught  # rows of target and control
 from jobs.experiments.methods import linear, ordinary, tau_jp
-from jobs.experiments.models import Direction, KeptDirection, TrainedVector, features, right
+from jobs.experiments.models import Direction, KeptDirection, Model, TrainedVector, right
 from jobs.experiments.table import Entry, Method, Numbers, Spec, figures, means_of, shares
 from tacl.compose import grid
 
@@ -112,8 +112,8 @@ def _accuracy(
     bench: Bench, direction: Direction, task: str, part: str, coefficient: float
 ) -> float:
     moved = direction if coefficient else None  # else no pass along it is needed
-    found_ND = features(bench, moved, task, part, coefficient)
-    return right(bench, {task: found_ND}, part)[task]
+    model = Model(bench, direction=moved, coefficient=coefficient)
+    return right(bench, {task: model.features(task, part)}, part)[task]
 
 
 SPECS = (Spec("negation", ABOUT, COLUMNS, lambda suite: METHODS, entry, plots.bars),)

@@ -11,6 +11,7 @@ is no zero-shot accuracy, and without labels nothing can be adapted.
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -120,10 +121,7 @@ def _with_shots(
 
 def shots(bench: Bench, vectors: Sequence[TrainedVector], target: str, count: int) -> KeptDirection:
     """Coefficients learned from `count` rows of each class."""
-
-    def rows() -> Labelled:
-        return some_of_each(bench.rows(target).train, count, bench.seed)
-
+    rows = partial(some_of_each, bench.rows(target).train, count, bench.seed)
     return fitted(bench, vectors, target, {"shots": count}, "few-shot", rows)
 
 
@@ -192,7 +190,7 @@ def fitted(
     how: dict[str, Any],
     use: Use,
     rows: Callable[[], Labelled],
-    most: int | None = None,
+    most: int = sys.maxsize,
     parts: int = 1,
 ) -> KeptDirection:
     """Coefficients learned from `rows`, in at most `most` steps, in the suite's precision where the
@@ -200,14 +198,12 @@ def fitted(
 
     def make() -> Made:
         data, seed = rows(), bench.seed
-        linearized = vectors[0].regime == "linearized"
-        precision = bench.suite.precision if linearized else "float32"
+        precision = bench.suite.precision if vectors[0].regime == "linearized" else "float32"
         dtype = torch.bfloat16 if precision == "bfloat16" else None
         kept = task_vectors(bench, vectors)
         module = ScaledEncoder(bench.backbone, kept, parts=parts, seed=seed, dtype=dtype)
-        config = learning_config(use, len(data), seed)
-        if most is not None:
-            config = learning_config(use, len(data), seed, steps=min(config.steps, most))
+        steps = min(learning_config(use, len(data), seed).steps, most)
+        config = learning_config(use, len(data), seed, steps=steps)
         if use == "test-time":
             learned = ufm(module, bench.backbone, bench.head(target), data.items, config)
         else:

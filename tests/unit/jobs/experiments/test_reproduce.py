@@ -19,7 +19,7 @@ from cluster.scheduler import budget, upkeep
 from jobs.experiments.catalogue import TABLES
 from jobs.experiments.context import Bench
 from jobs.experiments.methods import LONGER, METHODS, arriving, linear, order_of, total
-from jobs.experiments.models import KeptDirection, Sum, features, tangent
+from jobs.experiments.models import KeptDirection, Model, Sum, tangent
 from jobs.experiments.runner import reproduce, waves
 from jobs.experiments.tables import continual, negation, newcomers, pairs, unseen
 from jobs.experiments.training import joint, trained
@@ -356,7 +356,7 @@ def test_a_learned_negation_keeps_the_control_on_the_rows_it_learned_from(
     for task in ("one", "generic"):
         labels = bench.rows(task).labels_N(negation.PART)
         before = bench.features(task, negation.PART)
-        after = features(bench, found, task, negation.PART)
+        after = Model(bench, direction=found).features(task, negation.PART)
         shares[task] = [
             (bench.head(task).logits(f).argmax(-1) == labels).double().mean().item()
             for f in (before, after)
