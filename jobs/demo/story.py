@@ -5,7 +5,7 @@ Everything goes through `cluster.client.client.Client`, as a person's own progra
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -88,47 +88,27 @@ Chapter = ArrivedTask | Users | Subtraction
 
 def story(client: Client, folder: Path, plan: Plan, watch: Watch) -> Iterator[Chapter]:
     """Tell it; while a chapter is read, the cluster works on the next. RunFailed ends it."""
-    teller = _Teller(client, plan)
-    told: _Owed | None = None
+    teller = _Teller(client, plan, watch)
+    told: Callable[[], ArrivedTask] | None = None
     for name in plan.tasks:
         teller.submit(name, folder / name)
         if told is not None:
-            yield told.arrival(client, watch)
+            yield told()
         client.wait(progress=watch, poll=0.5)
         told = teller.arrived(name)
     assert told is not None  # a plan has tasks
     subtraction = teller.subtract(plan.tasks[-1])
-    last = told.arrival(client, watch)
+    last = told()
     yield last
     yield teller.users()
-    yield Subtraction(plan.tasks[-1], last.sum, _evaluated(client, subtraction, watch))
-
-
-@dataclass(frozen=True)
-class _Owed:
-    """An arrival whose evaluations run."""
-
-    tasks: tuple[str, ...]  # so far, by arrival
-    sum_run: str
-    unrefreshed_run: str | None
-    refreshes: tuple[Refreshing, ...]
-
-    def arrival(self, client: Client, watch: Watch) -> ArrivedTask:
-        def evaluated(run_id: str) -> Evaluated:
-            found = _evaluated(client, run_id, watch)
-            by_arrival = {task: found.per_task[task] for task in self.tasks}
-            return found.model_copy(update={"per_task": by_arrival})
-
-        without = self.unrefreshed_run
-        unrefreshed = None if without is None else evaluated(without)
-        return ArrivedTask(self.tasks[-1], evaluated(self.sum_run), unrefreshed, self.refreshes)
+    yield Subtraction(plan.tasks[-1], last.sum, teller.evaluated(subtraction))
 
 
 class _Teller:
     """What the story remembers between chapters."""
 
-    def __init__(self, client: Client, plan: Plan) -> None:
-        self.client, self.plan = client, plan
+    def __init__(self, client: Client, plan: Plan, watch: Watch) -> None:
+        self.client, self.plan, self._watch = client, plan, watch
         self.pinned: dict[str, int] = {}  # the versions that the last sum was made of
         self.seen: set[str] = set()  # refresh runs
 
@@ -136,17 +116,31 @@ class _Teller:
         embedded.write_parquet(name, folder, self.plan.train_rows, self.plan.test_rows, seed=0)
         self.client.submit(name, folder, refresh="on_arrival", **self.plan.options)
 
-    def arrived(self, name: str) -> _Owed:
-        """Pin the sum of now, and have it evaluated; and the sum had nothing been refreshed."""
+    def arrived(self, name: str) -> Callable[[], ArrivedTask]:
+        """Pin the sum of now, and have it evaluated; and the sum had nothing been refreshed. What
+        is given waits for both."""
         first = dict.fromkeys((*self.pinned, name), 1)
         model = self.client.compose(EVERYONE, _sum([*first]))
         made = {term.vector.task: term.vector.version for term in model.terms}
         self.pinned = {task: made[task] for task in first}  # in the order of arrival
-        sum_run, unrefreshed = self.client.evaluating(EVERYONE), None
+        sum_run, before = self.client.evaluating(EVERYONE), None
         if self.pinned != first:
             self.client.compose("unrefreshed", [f"+{task}@v1" for task in first])
-            unrefreshed = self.client.evaluating("unrefreshed")
-        return _Owed(tuple(first), sum_run, unrefreshed, tuple(self._refreshes()))
+            before = self.client.evaluating("unrefreshed")
+        refreshes = tuple(self._refreshes())
+
+        def told() -> ArrivedTask:
+            unrefreshed = self._by_arrival(before, first) if before else None
+            return ArrivedTask(name, self._by_arrival(sum_run, first), unrefreshed, refreshes)
+
+        return told
+
+    def evaluated(self, run_id: str) -> Evaluated:
+        return self.client.evaluation(run_id, lambda run: self._watch(self.client.status()))
+
+    def _by_arrival(self, run_id: str, tasks: Iterable[str]) -> Evaluated:
+        found = self.evaluated(run_id)
+        return found.model_copy(update={"per_task": {task: found.per_task[task] for task in tasks}})
 
     def subtract(self, task: str) -> str:
         """The run that evaluates everything minus `task`."""
@@ -195,7 +189,3 @@ _FIGURES = ("interference_before", "interference_after", "own_change")
 
 def _sum(names: Sequence[str]) -> list[str]:
     return [f"+{name}" for name in names]
-
-
-def _evaluated(client: Client, run_id: str, watch: Watch) -> Evaluated:
-    return client.evaluation(run_id, progress=lambda run: watch(client.status()))
