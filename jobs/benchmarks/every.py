@@ -4,12 +4,15 @@ next."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 
+from cluster.api.access import hashed
 from cluster.coordinator.core import Coordinator
+from cluster.reading.reader import Reader
+from cluster.storage.home import Home
 from jobs.benchmarks.calls import NOBODY, Call, Turns, each
 from jobs.benchmarks.people import accounts, models
 from jobs.benchmarks.population import Population
-from jobs.benchmarks.server import own_reads
 from jobs.benchmarks.trainings import changes, trainings
 
 UNMEASURED = {  # methods of the coordinator, and why they are held to no goal
@@ -24,7 +27,7 @@ def calls(population: Population, coordinator: Coordinator, rounds: int) -> Iter
     yield from accounts(asking, coordinator)
     yield from _tasks(asking, coordinator)
     yield from _page(asking, coordinator)
-    yield from own_reads(asking)
+    yield from _server(asking)
     yield from trainings(asking, coordinator)
     yield Call("page", "status after arrivals", lambda row: coordinator.status(asking.whose[row]))
     yield from changes(asking, coordinator)
@@ -51,3 +54,23 @@ def _page(asking: Turns, call: Coordinator) -> Iterator[Call]:
     yield Call("page", "nothing is new", lambda _: call.version())
     yield Call("page", "cluster", lambda _: call.cluster())
     yield Call("page", "figures", lambda _: call.figures())
+
+
+def _server(asking: Turns) -> Iterator[Call]:
+    """What its process reads of the registry itself, beside the coordinator of the same home."""
+    users, whose, tasks = asking.users, asking.whose, asking.tasks
+    pages = [(None, f"{task}@v1") for task in tasks]  # of the vectors of all, after this one
+    with closing(opened(asking.population.home)) as reader:
+        yield Call("server", "whose token", lambda row: reader.holders([hashed(users[row])]))
+        yield Call("server", "model of a user", lambda row: reader.compositions([users[row]]))
+        yield Call("server", "models that are one's own", each(reader.users, whose, users))
+        yield Call("server", "all users, a page", lambda at: reader.users(NOBODY, None, users[at]))
+        yield Call("server", "vectors", each(reader.vectors, whose, tasks))
+        yield Call("server", "vectors, a page", lambda at: reader.vectors(whose[at], *pages[at]))
+
+
+def opened(home: Home) -> Reader:
+    """It has read what its answers need beside the registry, as with its first question."""
+    reader = Reader(home, note=lambda hashes: None)
+    reader.compositions([])
+    return reader

@@ -22,12 +22,11 @@ from cluster.coordinator.core import Coordinator
 from cluster.runtime.heap import Heap
 from jobs.benchmarks.arriving import ArrivalCost, arrival
 from jobs.benchmarks.calls import Call, CallCost, cost
-from jobs.benchmarks.every import calls
+from jobs.benchmarks.every import calls, opened
 from jobs.benchmarks.fits import FittingLauncher, Step, steps
 from jobs.benchmarks.fleet import CORE, STEP_MS, Fleet
 from jobs.benchmarks.held import Held, Hold
 from jobs.benchmarks.population import Population, Say, Size, made_up
-from jobs.benchmarks.server import opened
 from jobs.benchmarks.stream import Upkeep
 from jobs.benchmarks.timing import machine
 

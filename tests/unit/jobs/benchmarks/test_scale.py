@@ -12,7 +12,7 @@ import pytest
 from cluster.coordinator.core import Coordinator
 from cluster.domain.api import CoordinatorAPI, ReadAPI, RunAPI
 from cluster.reading.reader import Reader
-from jobs.benchmarks import server
+from jobs.benchmarks import every
 from jobs.benchmarks.arriving import ArrivalCost, in_small_homes
 from jobs.benchmarks.calls import CallCost, Spread, Turns, cost
 from jobs.benchmarks.every import UNMEASURED, calls
@@ -62,7 +62,7 @@ def test_every_method_is_measured_or_said_why_not(
     population: Population, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Noting, "asked", set())
-    monkeypatch.setattr(server, "Reader", lambda *given, **named: Noting(Reader(*given, **named)))
+    monkeypatch.setattr(every, "Reader", lambda *given, **named: Noting(Reader(*given, **named)))
     coordinator = Coordinator(population.home.path, IdleLauncher())
     names = list[str]()
     for call in calls(population, Noting(coordinator), ROUNDS):  # pyright: ignore[reportArgumentType]
