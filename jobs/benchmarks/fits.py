@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from cluster.coordinator.core import Coordinator
@@ -84,10 +85,8 @@ def _asked(
 
     for move in range(MOVES):
         to = 1 + move % len(population.tasks[0].vectors)
-        yield (
-            "a champion moves",
-            lambda to=to: coordinator.move_alias(RequestContext(), task, "champion", to, ANY),
-        )
+        moves = coordinator.move_alias, RequestContext(), task, "champion", to, ANY
+        yield "a champion moves", partial(*moves)
         yield "a tick after it", coordinator.tick
         while launcher.fits:
             yield "a fit ends, the next begins", coordinator.tick

@@ -18,8 +18,8 @@ from cluster.domain.work import Lease
 from cluster.storage.samples import training_inputs
 from jobs.benchmarks.calls import NOBODY, Ask, Call
 from jobs.benchmarks.fleet import IdleLauncher
-from jobs.benchmarks.population import FULL, TENTH, Population, Say, Size, made_up
-from jobs.benchmarks.scale import Scale, bench_scale
+from jobs.benchmarks.population import FULL, TENTH, Population, Size, made_up
+from jobs.benchmarks.scale import Scale
 from jobs.console.documents import markdown_table
 from tacl.data.splits import batch_rows
 from tacl.training.penalties import other_tasks
@@ -57,11 +57,6 @@ class Times:
     p99: float
     cpu_p99: float  # of the processor's time: what other work on the machine does not change
     goal: float | None  # for p99
-
-
-def bench_registry(sizes: list[str], rounds: int, url: str | None, say: Say) -> Scale:
-    """`url` is that of an empty registry; default SQLite."""
-    return bench_scale({name: SIZES[name] for name in sizes}, rounds, say, url, ROWS, beside)
 
 
 def times(found: Scale) -> list[Times]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from jobs.benchmarks.arriving import ArrivalCost
 from jobs.benchmarks.calls import CallCost
-from jobs.benchmarks.fleet import CORE, FURTHEST, GROWTH, STEP_MS, Fleet
+from jobs.benchmarks.fleet import CORE, FURTHEST, GROWTH, RATE, STEP_MS, Fleet
 from jobs.benchmarks.population import BEFORE, Size
 from jobs.benchmarks.scale import BYTES, CPU_MS, FLAT, LOCK_MS, STARTS, TRAININGS, Scale
 from jobs.benchmarks.stream import Upkeep
@@ -49,21 +49,7 @@ def markdown(found: Scale, options: str = "") -> str:
     missed = [f"- {one.what}: {one.measured:,.4g}; goal {one.goal:,g}" for one in goals]
     calls = [_call(costs) for costs in found.by_call()]
     parts = [head + markdown_table(columns, calls, "---:"), "", "## A start, and the lock", ""]
-    for name, one in homes.items():
-        usual, slowest = (milliseconds / 1000 for milliseconds in one.start.cpu)
-        parts.append(f"- {STARTS} starts at {name} tasks: {usual:.2f} CPU s, at most {slowest:.2f}")
-    for name, one in homes.items():
-        usual, slowest = (milliseconds / 1000 for milliseconds in one.opened.cpu)
-        opens = f"{usual:.2f} CPU s, at most {slowest:.2f}"
-        parts.append(f"- a server's process opens the registry at {name} tasks: {opens}")
-    for name, one in homes.items():
-        mib = round(one.memory / 2**20)
-        parts.append(f"- memory of the coordinator at {name} tasks: {mib} MiB")
-    for name, one in homes.items():
-        cpu, clock = one.longest
-        held = f"{cpu.cpu:.1f} CPU ms, in `{cpu.method}`; by the clock, with what it waits for, "
-        held += f"{clock.clock:.1f} ms, in `{clock.method}`"
-        parts.append(f"- the longest time under the lock at {name} tasks: {held}")
+    parts += _starts(found)
     by = [f"{name}, {how}" for name in homes for how in ("CPU", "clock")]
     parts += ["", markdown_table(["held for, ms", *by], histogram(found), "---:"), ""]
     parts += _fits(found) if all(one.fits for one in homes.values()) else []
@@ -71,6 +57,21 @@ def markdown(found: Scale, options: str = "") -> str:
     parts += _fleets(found.fleets) if found.fleets else []
     parts += ["## Missed", "", *(missed or ["Nothing."]), ""]
     return "\n".join(parts)
+
+
+def _starts(found: Scale) -> Iterator[str]:
+    for name, one in found.homes.items():
+        yield f"- {STARTS} starts at {name} tasks: {_seconds(one.start)}"
+        yield f"- a server's process opens the registry at {name} tasks: {_seconds(one.opened)}"
+        yield f"- memory of the coordinator at {name} tasks: {one.memory / 2**20:.0f} MiB"
+        cpu, clock = one.longest
+        held = f"{cpu.cpu:.1f} CPU ms, in `{cpu.method}`; by the clock, with what it waits for, "
+        held += f"{clock.clock:.1f} ms, in `{clock.method}`"
+        yield f"- the longest time under the lock at {name} tasks: {held}"
+
+
+def _seconds(call: CallCost) -> str:
+    return f"{call.cpu.median / 1000:.2f} CPU s, at most {call.cpu.p99 / 1000:.2f}"
 
 
 FITS = """## Heads that are fitted again
@@ -91,7 +92,7 @@ def _fits(found: Scale) -> list[str]:
     return [about, markdown_table(columns, rows, "---:"), ""]
 
 
-UPKEEP = """## What an arrival causes
+UPKEEP = f"""## What an arrival causes
 
 By the real plan, whose work is made up (`jobs/benchmarks/stream.py`): on average of the last
 arrivals of so many, pairs of vector and task that are measured, refreshes, what both cost in
@@ -105,8 +106,7 @@ def _upkeep(found: Scale) -> list[str]:
     columns = ["tasks", "pairs measured", "refreshes", "trainings", "CPU ms of the plan", "longest"]
     columns += ["of the registry", "bytes written"]
     rows = ([*_caused(one), *_kept(found.arrivals.get(one.tasks))] for one in found.upkeep)
-    about = UPKEEP.format(TRAININGS=TRAININGS, LOCK_MS=LOCK_MS)
-    return [about, markdown_table(columns, rows, "---:"), ""]
+    return [UPKEEP, markdown_table(columns, rows, "---:"), ""]
 
 
 def _caused(one: Upkeep) -> Iterator[str]:
@@ -119,9 +119,9 @@ def _kept(one: ArrivalCost | None) -> tuple[str, str]:
     return (f"{one.cpu_ms:.1f}", f"{one.written:,}") if one else ("", "")
 
 
-FLEETS = """## Learners that ask
+FLEETS = f"""## Learners that ask
 
-Each does {each:g} optimizer steps a second and asks the one coordinator, an actor, through Ray for
+Each does {RATE} optimizer steps a second and asks the one coordinator, an actor, through Ray for
 its next lease of them, of as many seconds as the coordinator says to so many; counted from when
 each has asked once, which tells it of the tasks that are there. Goals: at most {CORE:g} of a core,
 and at the 99th percentile no wait longer than a step, {STEP_MS:g} ms. The share is what as many
@@ -147,10 +147,7 @@ def _fleets(fleets: Sequence[Fleet]) -> list[str]:
         ]
         for one in fleets
     )
-    about = FLEETS.format(
-        each=1000 / STEP_MS, CORE=CORE, STEP_MS=STEP_MS, GROWTH=GROWTH, FURTHEST=FURTHEST
-    )
-    return [about, markdown_table(columns, rows, "---:"), "", largest(fleets), ""]
+    return [FLEETS, markdown_table(columns, rows, "---:"), "", largest(fleets), ""]
 
 
 def largest(fleets: Sequence[Fleet]) -> str:

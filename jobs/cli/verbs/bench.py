@@ -181,13 +181,15 @@ def registry(
     out: Out = None,
 ) -> Told:
     """Latencies of a large home: start, submit, look-ups, penalty batches."""
-    from jobs.benchmarks.registry import bench_registry, markdown, times
+    from jobs.benchmarks.registry import ROWS, SIZES, beside, markdown, times
+    from jobs.benchmarks.scale import bench_scale
 
     if url is not None and size == "both":
         raise BadConfig("one empty registry holds one size: give --size tenth or --size full")
-    chosen, kind = ["tenth", "full"] if size == "both" else [size], (url or "sqlite").split(":")[0]
+    chosen = {name: home for name, home in SIZES.items() if size in (name, "both")}
     with console.progress.saying("filling a home") as say:
-        found = bench_registry(chosen, rounds, url, say)
+        found = bench_scale(chosen, rounds, say, url, ROWS, beside)
+    kind = (url or "sqlite").split(":")[0]
     text = markdown(found, f" --size {size} --rounds {rounds}", kind)
     sizes = {name: home.size for name, home in found.homes.items()}
     told = {"machine": found.machine, "registry": kind, "sizes": sizes, "times": times(found)}
