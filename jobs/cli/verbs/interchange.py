@@ -119,12 +119,8 @@ def import_(
     with cli.detachable(), console.progress.watching() as watch:
         asked.wait(name, progress=watch)
     vector = min(asked.vectors(name), key=lambda one: one.version)
-    ready = {
-        "state": TaskState.READY,
-        "metrics": vector.metrics,
-        "outside": vector.config["outside"],
-    }
-    found = ReadyImport.model_validate(dict(submitted) | ready)
+    ready = {"metrics": vector.metrics, "outside": vector.config["outside"]}
+    found = ReadyImport.model_validate({**dict(submitted), "state": TaskState.READY, **ready})
     return found, lambda _: _imported(submitted, vector)
 
 
