@@ -9,12 +9,12 @@ from pathlib import Path
 
 import torch
 
-from cluster.domain.tasks import Options, Submission
+from cluster.domain.tasks import Options
 from cluster.learner.artifacts import Materials
 from cluster.storage.blobs import Blobs
 from cluster.storage.home import EMBEDDED, Home, Settings, write
 from cluster.storage.samples import store_rows, store_shard
-from jobs.benchmarks.population import Filed, Population
+from jobs.benchmarks.population import Filed, Population, submitted
 from tacl.embedded import generate
 from tacl.embedded.parquet import png
 from tacl.heads.head import prototype_head
@@ -68,18 +68,8 @@ def populated(
             for block, value in theta0.items()
         }
         vector = TaskVector.of_params(name, settings.base.digest, "linearized", tau)
-        task = Submission(
-            request_id=name,
-            name=name,
-            owner="bench",
-            modality="image",
-            classes=CLASSES,
-            train=data,
-            validation=data,
-            test=data,
-            shard=shard,
-            options=Options(heads="trained"),
-        )
+        about = {"owner": "bench", "modality": "image", "classes": CLASSES, "shard": shard}
+        task = submitted(name, data, **about, options=Options(heads="trained"))
         scale = 16.0 + number / tasks  # so that each head is another
         head = prototype_head(features_ND, rows.labels, CLASSES, scale)
         blobs = materials.put(vector.save), materials.put_tensors(head.to_params())

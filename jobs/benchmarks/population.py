@@ -148,7 +148,7 @@ class Population:
             row = {"name": shard.task, "ordinal": shard.ordinal, "run_id": work.run_id}
             row |= {"submission": one.submission.model_dump_json(), "created": time.time()}
             row |= {"owner": one.submission.owner, "rows": one.submission.rows}
-            yield table.TASK, row | {"removed": None, "head": shard.head}
+            yield table.TASK, row | {"head": shard.head}
             row = {"task": shard.task, "version": 1, "ordinal": shard.ordinal}
             row |= {"digest": shard.blob.digest, "rows": shard.blob.rows, "created": time.time()}
             yield table.SHARD, row
@@ -174,8 +174,8 @@ class Population:
         reference, now = self.reference(shard.ordinal, version), time.time()
         row = {"run_id": work.run_id, "kind": work.kind, "task": shard.task, "state": "done"}
         row |= {"attempt": 1, "deaths": 0, "reached": 300, "created": now, "started": now}
-        row |= {"user": asked_by(work), "model": None}
-        row |= {"version": version - 1 if isinstance(work, RefreshWork) else None}
+        row |= {"user": asked_by(work)}
+        row |= {"version": version - 1} if isinstance(work, RefreshWork) else {}
         yield table.RUN, row | {"ended": now, "result": "{}", "work": work.model_dump_json()}
         row = {"task": shard.task, "version": version, "run_id": work.run_id, "norm": 1.0}
         row |= {"reference": reference.model_dump_json(), "created": now}
@@ -185,7 +185,7 @@ class Population:
         yield table.MOVE, row | {"came_from": version - 1 or None, "cause": "published"}
         for kind in ("queued", "started", "published"):
             row = {"at": now, "kind": kind, "task": shard.task, "run_id": work.run_id}
-            yield table.EVENT, row | {"text": f"version {version}", "composition": None}
+            yield table.EVENT, row | {"text": f"version {version}"}
 
     def _effects(self) -> Iterator[tuple[Any, Row]]:
         """Every champion on its own probe and those that the plan measures it on."""
@@ -206,8 +206,7 @@ class Population:
         for shard in self.shards:
             run_id = self.reference(shard.ordinal, 1).run_id
             for other in there[max(0, shard.ordinal - self._told) : shard.ordinal]:
-                row = {"run_id": run_id, "task": other.task, "version": 1, "step": 0}
-                yield table.ARRIVAL, row | {"left": None}
+                yield table.ARRIVAL, {"run_id": run_id, "task": other.task, "version": 1, "step": 0}
 
     def _fits(self, registry: Registry) -> None:
         """Earlier ones of fewer tasks, then what the plan asks for: one of all open tasks, and one
@@ -245,10 +244,10 @@ class Population:
             yield table.USER, {"name": user, "composition": digest}
             row = {"request_id": f"compose {number}", "asked": "asked", "answer": digest}
             yield table.REQUEST, row | {"at": time.time()}
-            row = {"at": time.time(), "kind": "composed", "task": None, "run_id": None}
-            yield table.EVENT, row | {"text": f"{user}: {digest}", "composition": digest}
+            row = {"at": time.time(), "kind": "composed", "text": f"{user}: {digest}"}
+            yield table.EVENT, row | {"composition": digest}
             row = {"hash": hashed(user), "user": user, "role": "user", "created": time.time()}
-            yield table.TOKEN, row | {"expires": None, "used": time.time()}
+            yield table.TOKEN, row | {"used": time.time()}
 
     def composition(self, number: int) -> Composition:
         """The model of user `number`."""
@@ -263,13 +262,9 @@ class Population:
         """The recipes of a million users are few: each is written once."""
         before = len(self.tasks) - len(self.open)
         places = [before + (first * 7 + t * 13) % len(self.open) for t in range(TERMS)]
-        terms = tuple(
-            RecipeTerm(
-                coefficient=1.0 + first / len(self.tasks),
-                vector=self.reference(place + 1, len(self.tasks[place].vectors)),
-            )
-            for place in places
-        )
+        vectors = [self.reference(place + 1, len(self.tasks[place].vectors)) for place in places]
+        coefficient = 1.0 + first / len(self.tasks)
+        terms = tuple(RecipeTerm(coefficient=coefficient, vector=vector) for vector in vectors)
         text = "[" + ",".join(term.model_dump_json() for term in terms) + "]"
         return Terms(terms, text, frozenset(term.vector.task for term in terms))
 
@@ -333,6 +328,12 @@ def chunks(rows: Iterable[tuple[Any, Row]]) -> Iterator[dict[Any, list[Row]]]:
         yield by_table
 
 
+def submitted(name: str, data: BlobRef, **stated: Any) -> Submission:
+    """Of the same rows in each part."""
+    stated |= dict.fromkeys(("train", "validation", "test"), data)
+    return Submission(request_id=f"submit {name}", name=name, **stated)
+
+
 def made_up(
     folder: Path, size: Size, say: Say = lambda line: None, registry: str | None = None
 ) -> Population:
@@ -353,16 +354,13 @@ def made_up(
         owner = f"owner{number}" if is_private else f"owner {len(str(number))}"
         name = f"{owner}.task{number}" if is_private else f"task{number}"
         inputs = [f"sample {row} of {name}" for row in range(size.rows)]
-        task = Submission(
-            request_id=f"submit {name}",
-            name=name,
+        task = submitted(
+            name,
+            data,
             owner=owner,
             private=is_private,
             modality="text",
-            classes=tuple(f"class {number}" for number in range(10)),
-            train=data,
-            validation=data,
-            test=data,
+            classes=[f"class {number}" for number in range(10)],
             shard=store_shard(blobs, inputs, probe),
             rows=identity("rows", {"task": name}),
             options=Options(workers=1, heads="trained" if size.private is None else "fitted"),
