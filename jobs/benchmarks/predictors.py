@@ -173,7 +173,7 @@ class Crowd:
             for path in READS:
                 self._say(f"GET {path}")
                 readers = Readers(url, path, right, people, users)
-                readers.ask(self._warming)
+                readers.ask(self._part(2))
                 row = self._measured(readers, 0, path)
                 headers = {"authorization": f"Bearer {people[0].token}"}
                 told = httpx2.get(url + path.format(user=people[0].name), headers=headers)
@@ -200,33 +200,26 @@ class Crowd:
             seconds = self._plan.asking.at_once / row.facts.per_second
             self._say(f"the echo, after {seconds:.2f} s")
             with echoing(free_port(), answer, paths, seconds) as url:
-                askers(url).ask(self._few)
-                return self._measured(askers(url), 0, row.draw, asking=self._few)
+                askers(url).ask(self._part(4))
+                return self._measured(askers(url), 0, row.draw, asking=self._part(4))
 
         self._say("the echo")
         with echoing(free_port(), answer, paths) as url:
-            posted(url).ask(self._warming)
+            posted(url).ask(self._part(2))
             echo = self._measured(posted(url), 0, "-")
-            reads = [self._measured(got(path, url), 0, path) for path, *_ in read]
-        return (
-            echo,
-            [slow(row, posted) for row in rows],
-            [
-                ReadRow(path, ours, at_once, slow(ours, partial(got, path)))
-                for (path, ours, _), at_once in zip(read, reads, strict=True)
-            ],
-        )
+            at_once = [self._measured(got(path, url), 0, path) for path, *_ in read]
+        slowly = [slow(row, posted) for row in rows]
+        reads = [
+            ReadRow(path, ours, fast, slow(ours, partial(got, path)))
+            for (path, ours, _), fast in zip(read, at_once, strict=True)
+        ]
+        return echo, slowly, reads
 
-    @property
-    def _few(self) -> Asking:
-        """Enough for processor times, where each takes as long as ours."""
+    def _part(self, share: int) -> Asking:
+        """Half of the requests warm up; a quarter is enough for processor times, where each takes
+        as long as ours."""
         asking = self._plan.asking
-        return Asking(max(1, asking.requests // 4), asking.at_once)
-
-    @property
-    def _warming(self) -> Asking:
-        asking = self._plan.asking
-        return Asking(max(1, asking.requests // 2), asking.at_once)
+        return Asking(max(1, asking.requests // share), asking.at_once)
 
     @contextmanager
     def _serving(self, predictors: int) -> Iterator[str]:
@@ -262,14 +255,14 @@ class Crowd:
             return 0
 
     def _row(self, url: str, predictors: int, draw: str) -> PredictorsRow:
-        asking = self._plan.asking
-        warm = self._warming.requests
-        users = list(islice(drawn(draw, self._plan.users, Random(3)), warm + asking.requests))
+        warming = self._part(2)
+        count, warm = warming.requests + self._plan.asking.requests, warming.requests
+        users = list(islice(drawn(draw, self._plan.users, Random(3)), count))
         self._say(f"{predictors} predictors, {draw}: {len(users)} requests")
         some = list(dict.fromkeys(users[warm:]))[:CHECKED]
         right = sampled(self._population, self._pictures, some)
         people = {user: self._person(user) for user in set(users)}
-        Askers(url, right, people, users[:warm]).ask(self._warming)
+        Askers(url, right, people, users[:warm]).ask(warming)
         return self._measured(Askers(url, right, people, users[warm:]), predictors, draw, url)
 
     def _measured(
