@@ -43,16 +43,15 @@ def arrival(told: ArrivedTask) -> RenderableType:
 
 def _accuracies(told: ArrivedTask) -> Table:
     """The mean over the tasks in the last row."""
-    refreshed = told.unrefreshed is not None
-    columns = ["zero-shot", "own model", *(["never refreshed"] if refreshed else []), "sum so far"]
-    made = table("task", *columns, right=columns)
-    kinds = [(told.sum, "zero_shot"), (told.sum, "individual")]
-    kinds += [(told.unrefreshed, "composed")] if told.unrefreshed else []
-    kinds += [(told.sum, "composed")]
+    kinds = {"zero-shot": (told.sum, "zero_shot"), "own model": (told.sum, "individual")}
+    kinds |= {"never refreshed": (told.unrefreshed, "composed")} if told.unrefreshed else {}
+    kinds |= {"sum so far": (told.sum, "composed")}
+    made = table("task", *kinds, right=kinds)
     for task in told.sum.per_task:
-        made.add_row(task, *(percent(getattr(found.per_task[task], kind)) for found, kind in kinds))
+        cells = (percent(getattr(found.per_task[task], kind)) for found, kind in kinds.values())
+        made.add_row(task, *cells)
     made.add_section()
-    made.add_row("mean", *(percent(_mean(found, kind)) for found, kind in kinds), style="bold")
+    made.add_row("mean", *(percent(_mean(*one)) for one in kinds.values()), style="bold")
     return made
 
 
