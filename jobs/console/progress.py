@@ -29,15 +29,14 @@ Watch = Callable[[ClusterStatus], None]
 
 
 class Speed:
-    """How fast each thing is, from the first step that was seen of it."""
+    """How fast something is, from the first step that was seen of it."""
 
-    def __init__(self) -> None:
-        self._first: dict[str, tuple[float, int]] = {}
+    _first: tuple[float, int] | None = None
 
-    def left(self, key: str, done: int, total: int) -> float | None:
-        """Seconds; None until two different counts of `key` were seen."""
+    def left(self, done: int, total: int) -> float | None:
+        """Seconds; None until two different counts were seen."""
         now = time.monotonic()
-        since, first = self._first.setdefault(key, (now, done))
+        since, first = self._first = self._first or (now, done)
         return (total - done) * (now - since) / (done - first) if done > first else None
 
 
@@ -154,7 +153,7 @@ def _plain_counter(console: Console, what: str) -> Callable[[int, int], None]:
 
     def count(done: int, total: int) -> None:
         nonlocal last
-        left = time_left(speed.left(what, done, total))
+        left = time_left(speed.left(done, total))
         if time.monotonic() - last > QUIET_SECONDS:
             last = time.monotonic()
             console.print(", ".join(filter(None, (f"{what}: {done} of {total}", left))))

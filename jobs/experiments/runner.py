@@ -122,16 +122,9 @@ def _begun(request: TableRequest, base: LoadedBase) -> Table:
 def _grown(request: TableRequest, base: LoadedBase, data: Sizes) -> Table:
     spec, suite = request.spec, request.suite
     settings = {"suite": suite.as_dict(), "base": base.backbone.digest}
-    fresh = Table(
-        f"{spec.name}-{suite.name}",
-        f"{spec.name}, {suite.name}",
-        spec.about,
-        spec.columns,
-        settings,
-        data,
-        [request.command],
-    )
-    return tables.grown(fresh, request.out / f"{fresh.name}.json")
+    name, title = f"{spec.name}-{suite.name}", f"{spec.name}, {suite.name}"
+    fresh = Table(name, title, spec.about, spec.columns, settings, data, [request.command])
+    return tables.grown(fresh, request.out / f"{name}.json")
 
 
 def _sizes(request: TableRequest, bench: Bench) -> Sizes:
@@ -225,5 +218,5 @@ def _side_by_side(
             raise error.cause from error
         except ray.exceptions.RayError as error:  # as of a process that was killed for its memory
             raise RunFailed(f"{names[done[0]]}: {error}; what is finished is kept") from error
-        left = time_left(speed.left("pieces", len(names) - len(waiting), len(names)))
+        left = time_left(speed.left(len(names) - len(waiting), len(names)))
         say(f"done: {names[done[0]]}; {len(waiting)} to go{left and ', '}{left}")
