@@ -33,6 +33,7 @@ from tacl.embedded.words import Words
 from tacl.errors import BadConfig
 from tacl.training.config import schedule
 
+LIBRARIES = ("torch", "open_clip_torch", "numpy", "pillow", "matplotlib")
 SHARD = 1024  # pictures that one process renders at a time
 Count = Callable[[int, int], None]  # of (done, total)
 TEMPLATES = ("{}", "a {}", "a photo of a {}.", "a picture of a {}.", "this is a {}.")
@@ -187,11 +188,7 @@ def pretrain(config: PretrainConfig, out: Path) -> dict[str, Any]:
         "zero_shot": zero_shot(weights, config),
         "seconds": round(time.perf_counter() - start, 1),
         "cpu_seconds": round(time.process_time() - start_cpu, 1),  # without the drawing
-        "versions": {"python": platform.python_version()}
-        | {
-            name: version(name)
-            for name in ("torch", "open_clip_torch", "numpy", "pillow", "matplotlib")
-        },
+        "versions": {"python": platform.python_version(), **{n: version(n) for n in LIBRARIES}},
         "sha256": hashlib.sha256(weights.read_bytes()).hexdigest(),
     }
     (out / embedded.RECORD.name).write_text(json.dumps(record, indent=2) + "\n")

@@ -182,15 +182,10 @@ class FittedClassifier(Merging):
         single = pool if model.first or not model.has_vectors else []
         alone = {t: self.judged(model, [t], alone=True).tensors()[t] for t in single}
         labels = {task: bench.rows(task).labels_N("test") for task in pool}
-        return Accuracies(
-            zero_shot(bench, pool, "test"),
-            {task: metrics.accuracy(logits_NC, labels[task]) for task, logits_NC in alone.items()},
-            {task: metrics.right(logits[task][:, columns[task]], labels[task]) for task in pool},
-            {
-                task: metrics.right(logits[task], labels[task] + columns[task].start)
-                for task in pool
-            },
-        ), whole
+        individual = {t: metrics.accuracy(own_NC, labels[t]) for t, own_NC in alone.items()}
+        known = {t: metrics.right(logits[t][:, columns[t]], labels[t]) for t in pool}
+        unknown = {t: metrics.right(logits[t], labels[t] + columns[t].start) for t in pool}
+        return Accuracies(zero_shot(bench, pool, "test"), individual, known, unknown), whole
 
     def _features(self, model: Model) -> Features:
         return model.bench.plain if self.inner else model.features

@@ -11,8 +11,7 @@ from torch import Tensor, nn
 
 from jobs.experiments.cache import Cost, Made
 from jobs.experiments.context import Bench
-from jobs.experiments.models import TrainedVector
-from tacl.evaluation import metrics
+from jobs.experiments.models import TrainedVector, right
 from tacl.models.frozen import Batch, FrozenEncoder
 from tacl.training.config import TrainConfig
 from tacl.training.loop import PlainEngine, train
@@ -96,6 +95,5 @@ def _trained(bench: Bench, task: str, config: TrainConfig) -> Params:
 
 
 def _score(bench: Bench, task: str, tau: Params) -> float:
-    rows = bench.rows(task).labelled("validation")
-    features_ND = bench.base.encoded(rows.items, tau)
-    return metrics.accuracy(bench.head(task).logits(features_ND), rows.labels)
+    features_ND = bench.base.encoded(bench.rows(task).items("validation"), tau)
+    return right(bench, {task: features_ND}, "validation")[task]

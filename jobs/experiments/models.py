@@ -241,9 +241,6 @@ def zero_shot(bench: Bench, tasks: Sequence[str], part: str) -> dict[str, float]
 
 def right(bench: Bench, found: Mapping[str, Tensor], part: str) -> dict[str, float]:
     """Accuracy of features on a part of each task's rows, each with its own head."""
-    return {
-        task: metrics.accuracy(
-            bench.head(task).logits(features_ND), bench.rows(task).labels_N(part)
-        )
-        for task, features_ND in found.items()
-    }
+    logits = {task: bench.head(task).logits(features_ND) for task, features_ND in found.items()}
+    labels = {task: bench.rows(task).labels_N(part) for task in found}
+    return {task: metrics.accuracy(logits[task], labels[task]) for task in found}

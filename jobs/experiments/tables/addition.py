@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from itertools import product
 
 from jobs.experiments import plots, saw
 from jobs.experiments.answers import Answering
@@ -103,19 +104,14 @@ def finish(table: Table) -> None:
     plain = {one.seed: _accuracy(one, "individual") for one in table.of("individual")}
     for one in table.entries:
         if one.seed in plain:
-            one.numbers["of_linear"] = metrics.normalized(
-                _accuracy(one, "absolute"), plain[one.seed]
-            )
-    table.differences = [
-        found
-        for variant in ANSWERING
-        for against in AGAINST
-        for key in ("absolute", "class_incremental")
-        if (found := _difference(table, key, variant, against)) is not None
-    ]
+            merged = _accuracy(one, "absolute")
+            one.numbers["of_linear"] = metrics.normalized(merged, plain[one.seed])
+    compared = product(ANSWERING, AGAINST, ("absolute", "class_incremental"))
+    found = (_difference(table, *one) for one in compared)
+    table.differences = [one for one in found if one is not None]
 
 
-def _difference(table: Table, key: str, variant: str, against: str) -> Difference | None:
+def _difference(table: Table, variant: str, against: str, key: str) -> Difference | None:
     """Over the seeds that have both."""
     ours, theirs = (
         {one.seed: one.right[key] for one in table.of(name) if key in one.right}

@@ -164,13 +164,9 @@ def entry(bench: Bench, method: Streaming) -> Entry:
         numbers |= asdict(metrics.continual(R_TT, torch.tensor(b_T).double()))
     else:  # all tasks at once: there is no way from one to the next
         numbers["acc"] = sum(R[-1]) / len(R[-1])
-    return method.entry(
-        bench,
-        numbers,
-        more={"order": order, "R": R, "zero_shot": b_T},
-        training=[arrival.training for arrival in arrivals],
-        merging=[arrival.merging for arrival in arrivals],
-    )
+    _, training, merging = zip(*arrivals, strict=True)
+    more = {"order": order, "R": R, "zero_shot": b_T}
+    return method.entry(bench, numbers, more=more, training=training, merging=merging)
 
 
 SPECS = (Spec("continual", ABOUT, COLUMNS, lambda suite: METHODS, entry, plots.arrivals),)

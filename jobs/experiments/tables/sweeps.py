@@ -168,15 +168,13 @@ def _judged(first: Vectors, now: Vectors) -> Numbers:
     facts = [vector.refresh.facts for vector in now.values() if vector.refresh is not None]
     if not facts:
         return {}
+    left = [f["after"]["interference"] / f["before"]["interference"] for f in facts]
+    costs = ((vector.later.cpu_seconds, first[t].cost.cpu_seconds) for t, vector in now.items())
     return {
-        "left": statistics.fmean(
-            f["after"]["interference"] / f["before"]["interference"] for f in facts
-        ),
+        "left": statistics.fmean(left),
         "own_change": statistics.fmean(f["after"]["own"] for f in facts),
         "accepted": statistics.fmean(f["accepted"] for f in facts),
-        "of_training": max(
-            vector.later.cpu_seconds / first[task].cost.cpu_seconds for task, vector in now.items()
-        ),
+        "of_training": max(later / training for later, training in costs),
     }
 
 

@@ -8,7 +8,7 @@ from jobs.experiments import plots
 from jobs.experiments.context import Bench
 from jobs.experiments.methods import METHODS, Merging
 from jobs.experiments.models import accuracies, right, zero_shot
-from jobs.experiments.table import Entry, Spec, shares
+from jobs.experiments.table import Entry, Numbers, Spec, shares
 from jobs.experiments.tables.addition import numbers
 from tacl.evaluation.metrics import absolute
 
@@ -27,23 +27,14 @@ VARIANTS = ("linear", "taujp", "taujp+refresh", "ordinary", "ties", "adamerging"
 
 def entry(bench: Bench, method: Merging) -> Entry:
     model = method.model(without_last(bench))
-    seen, unseen = numbers(accuracies(model)), bench.pool[-LEFT_OUT:]
-    merged = right(bench, {task: model.features(task, "test") for task in unseen}, "test")
-    plain = zero_shot(bench, unseen, "test")
-    return method.entry(
-        bench,
-        {
-            "unseen": absolute(merged),
-            "unseen_zero_shot": absolute(plain),
-            "seen": seen["absolute"],
-            "normalised": seen["normalised"],
-            "class_incremental": seen["class_incremental"],
-        },
-        {task: {"unseen": merged[task], "unseen_zero_shot": plain[task]} for task in unseen},
-        model.facts,
-        [model.training],
-        [model.merging],
-    )
+    seen, left_out = numbers(accuracies(model)), bench.pool[-LEFT_OUT:]
+    merged = right(bench, {task: model.features(task, "test") for task in left_out}, "test")
+    unseen = {"unseen": merged, "unseen_zero_shot": zero_shot(bench, left_out, "test")}
+    tasks: dict[str, Numbers] = {t: {key: of[t] for key, of in unseen.items()} for t in left_out}
+    means: Numbers = {key: absolute(of) for key, of in unseen.items()}
+    means |= {"seen": seen["absolute"], "normalised": seen["normalised"]}
+    means["class_incremental"] = seen["class_incremental"]
+    return method.entry(bench, means, tasks, model.facts, [model.training], [model.merging])
 
 
 def without_last(bench: Bench) -> Bench:
