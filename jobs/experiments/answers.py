@@ -97,15 +97,10 @@ def _told_from_none(
     these models, and of the generic samples."""
     told = {n.removeprefix("novelty "): v for n, v in tensors.items() if n.startswith("novelty ")}
     novelty = Novelty.from_params(told)
-    return {
-        "none_auroc": metrics.absolute(
-            {
-                task: novelty.area({t: f for t, f in plain.items() if t != task}, foreign_NE)
-                for task, foreign_NE in plain.items()
-            }
-        ),
-        "none_auroc_generic": novelty.area(plain, generic_NE),
-    }
+    others = {task: {t: f for t, f in plain.items() if t != task} for task in plain}
+    areas = {task: novelty.area(others[task], foreign_NE) for task, foreign_NE in plain.items()}
+    of_generic = novelty.area(plain, generic_NE)
+    return {"none_auroc": metrics.absolute(areas), "none_auroc_generic": of_generic}
 
 
 def _generic(bench: Bench, at: AtTheta0) -> tuple[Tensor, Tensor]:
