@@ -42,10 +42,8 @@ def heat_map(report: InterferenceReport, path: Path) -> Path:
     rows = [vector.task for vector in report.vectors]
     kept = [i for i, name in enumerate(report.on) if name in rows]
     columns = [report.on[i] for i in kept]
-    values = np.array(
-        [[np.nan if row[i] is None else row[i] for i in kept] for row in report.logits],
-        dtype=float,
-    ).reshape(len(rows), len(kept))
+    logits = [[row[i] for i in kept] for row in report.logits]
+    values = np.array(logits, dtype=float).reshape(len(rows), len(kept))  # None as nan
     size = (2.6 + 0.62 * len(columns), 1.9 + 0.5 * len(rows))
     path.parent.mkdir(parents=True, exist_ok=True)
     with drawing(path, "change of the logits, relative to the task's own vector", *size) as axes:
