@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from cluster.domain.tasks import Shard
-from cluster.learner.artifacts import Materials
+from cluster.learner.artifacts import Materials, Passes
 from cluster.storage import samples
 from tacl.backbone import Backbone
 from tests.support import tiny
@@ -63,7 +63,7 @@ def test_the_features_of_a_probe_are_computed_once_on_a_machine(
     shard: Shard = tiny.shard_of(scene.tasks[1])
     first = Materials.features(scene.materials, scene.materials.probe_items(shard.blob))
     scene.materials.probe_features(shard.blob)
-    monkeypatch.delattr(Materials, "features")
+    monkeypatch.delattr(Passes, "features")
     later = scene.materials  # of another process
     assert torch.equal(later.probe_features(shard.blob), first)
     assert later.feature_norm(shard.blob) == pytest.approx(first.norm(dim=-1).mean().item())
