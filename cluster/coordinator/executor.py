@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import partial
 
 from cluster import failpoints, tracing
@@ -24,7 +24,7 @@ from cluster.coordinator.underway import Underway
 from cluster.domain.base import Base
 from cluster.domain.compositions import Fitted
 from cluster.domain.outcomes import Finished, GaveWay, Outcome, Raised
-from cluster.domain.status import STOPPED, RunState
+from cluster.domain.status import OWED, STOPPED, RunState
 from cluster.reading.heads import FittedHeads
 from cluster.reading.shares import over
 from cluster.registry import Registry
@@ -133,6 +133,13 @@ class Execution:
         """What cannot be done now, and is tried again."""
         due = (instruction.run_id for instruction in self._due)
         return self._said or self._retries.trouble({*due, *self.underway.run_ids, *self._cleared})
+
+    def owed(self) -> Iterator[facts.PlannedRun]:
+        """The runs of the plan, and those that it gave up where that is not recorded yet: until
+        then the registry says that they are owed, and keeps the files that they name."""
+        yield from self.state.runs.values()
+        failed = [one.run_id for one in self._due if isinstance(one, facts.Fail)]
+        yield from map(planned, self._registry.runs(OWED, run_ids=failed) if failed else ())
 
     def foreseen(self) -> facts.State:
         """The plan, with when its runs will be done, as of a second ago at most."""

@@ -185,7 +185,7 @@ class TaskRequests(Shell):
 
     def _using(self, task: str, purge: bool = False) -> tuple[str, ...]:
         """The runs that end with it; purged, also those of users' models that have it or answer
-        with heads that saw it: these may be hundreds, and the plan alone is asked."""
+        with heads that saw it: these may be hundreds, whose work is not read for it."""
         left, runs = (*OWED, *STOPPED), self._registry.runs
         using = runs(left, kinds=NAMING, naming=task)
         if purge:
@@ -194,7 +194,7 @@ class TaskRequests(Shell):
         fits = runs(left, kinds=("fit",))
         found += [fit.run_id for fit in fits if self._is_fit_of(fit.run_id, task)]
         if purge:
-            saw, owed = self._execution.heads.that_saw(task), self._state.runs.values()
+            saw, owed = self._execution.heads.that_saw(task), self._execution.owed()
             found += [run.run_id for run in owed if task in run.model or saw.have(run.model)]
         return tuple(dict.fromkeys(found))
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import weakref
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
+from cluster.coordinator import retries
 from cluster.coordinator.outdated import Outdated
 from cluster.domain.compositions import Fitted
 from cluster.domain.status import RunState
@@ -52,6 +53,10 @@ def there(scene: Scene, digests: set[str]) -> set[str]:
 
 def purge(scene: Scene, task: str) -> None:
     scene.coordinator.remove(asks(f"purge {task}"), task, True)
+
+
+def refuse(*_: object) -> NoReturn:
+    raise OSError("no space left on device")
 
 
 def fit_of(scene: Scene, task: str) -> FakeProcess:
@@ -206,6 +211,27 @@ def test_an_evaluation_with_them_ends_with_the_task(
     assert again.run_id != process.work.run_id
     scene.settle()
     assert coordinator.evaluation(ADMIN, again.run_id) is not None
+
+
+def test_an_evaluation_whose_failure_is_not_recorded_keeps_none_of_them(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The plan has given it up, and the registry owes it still."""
+    monkeypatch.setattr(retries, "pause_after", lambda failures: 0.0)
+    scene.trained("c", heads="fitted")
+    scene.coordinator.compose(asks("bob", "bob"), "bob", ["+a", "+c"])
+    scene.coordinator.evaluate(asks("evaluate", "bob"), "bob")
+    run_id, spoiled = scene.process("evaluate").work.run_id, seen(scene, "b")
+    registry = scene.coordinator._registry
+    with monkeypatch.context() as full:
+        full.setattr(Registry, "fail", refuse)
+        scene.fail("evaluate")
+        purge(scene, "b")
+        scene.coordinator.tick()
+    assert there(scene, spoiled) == set()
+    scene.coordinator.tick()
+    assert registry.run(run_id).state == RunState.WITHDRAWN
+    assert scene.coordinator.status(ADMIN).trouble is None
 
 
 def test_an_evaluation_with_other_heads_goes_on(scene: Scene) -> None:
