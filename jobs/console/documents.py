@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from pydantic_core import to_json, to_jsonable_python
+from pydantic_core import to_jsonable_python
 
 
 def print_json(found: Any) -> None:
     """One document of models, alone or inside lists, dicts and dataclasses. As over HTTP: what is
-    not finite is null, which a model by itself would not say."""
-    plain = to_jsonable_python(found)
-    print(to_json(plain, indent=2, inf_nan_mode="null", ensure_ascii=True).decode())
+    not finite is null, which a model by itself would not say. A path that is no UTF-8 is escaped,
+    which pydantic would not write."""
+    plain = to_jsonable_python(to_jsonable_python(found), inf_nan_mode="null")
+    print(json.dumps(plain, indent=2, allow_nan=False))
 
 
 def markdown_table(heads: Sequence[str], lines: Iterable[Sequence[str]], align: str = "---") -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
 
 import pytest
 from rich.console import Console, RenderableType
@@ -340,6 +341,13 @@ def test_what_was_fitted_to_a_new_task_names_it_and_no_sum_takes_its_place() -> 
 
 
 def test_what_is_not_finite_is_null_in_json(capsys: pytest.CaptureFixture[str]) -> None:
-    documents.print_json({"loss": math.nan, "all": [1.0, -math.inf], "said": "NaN"})
+    vector = MeasuredVector(task="digits", version=1, norm=math.inf)
+    documents.print_json({"loss": math.nan, "all": [1.0, -math.inf], "said": "NaN", "of": vector})
     told = json.loads(capsys.readouterr().out)
     assert (told["loss"], told["all"], told["said"]) == (None, [1.0, None], "NaN")
+    assert told["of"]["norm"] is None
+
+
+def test_a_path_that_is_no_text_is_escaped_in_json(capsys: pytest.CaptureFixture[str]) -> None:
+    documents.print_json({"file": Path("caf\udce9")})
+    assert json.loads(capsys.readouterr().out) == {"file": "caf\udce9"}
