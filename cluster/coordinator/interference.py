@@ -26,7 +26,7 @@ def interference(sight: PlanSight, shards: Mapping[str, Shard]) -> reports.Inter
     registry, state = sight.registry, sight.state
     arrival = sorted(shards.values(), key=lambda shard: shard.ordinal)
     on = [shard.task for shard in arrival]
-    champions = registry.champion_norms(on)
+    champions = registry.champions_with_norms(on)
     names = [name for name in on if name in champions]
     current = {name: (shard.blob.digest, shard.head) for name, shard in shards.items()}
     pairs = {

@@ -196,7 +196,7 @@ class VectorTable(RunTable, Effects):
         place = {"task": task or name, "version": int(number or 0), "most": most}
         return [_vector(row) for row in self._rows(_NEXT if task is None else _NEXT_OF, **place)]
 
-    def champion_norms(self, tasks: Collection[str]) -> dict[str, MeasuredVector]:
+    def champions_with_norms(self, tasks: Collection[str]) -> dict[str, MeasuredVector]:
         """The champion of each of these tasks that was not removed."""
         query = sa.select(VECTOR.c.task, VECTOR.c.version, VECTOR.c.norm)
         query = query.join(ALIAS, is_champion(VECTOR))

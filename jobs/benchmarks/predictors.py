@@ -173,7 +173,7 @@ class Crowd:
             for path in READS:
                 self._say(f"GET {path}")
                 readers = Readers(url, path, right, people, users)
-                readers.ask(self._part(2))
+                readers.ask(self._one_in(2))
                 row = self._measured(readers, 0, path)
                 headers = {"authorization": f"Bearer {people[0].token}"}
                 told = httpx2.get(url + path.format(user=people[0].name), headers=headers)
@@ -200,12 +200,12 @@ class Crowd:
             seconds = self._plan.asking.at_once / row.facts.per_second
             self._say(f"the echo, after {seconds:.2f} s")
             with echoing(free_port(), answer, paths, seconds) as url:
-                askers(url).ask(self._part(4))
-                return self._measured(askers(url), 0, row.draw, asking=self._part(4))
+                askers(url).ask(self._one_in(4))
+                return self._measured(askers(url), 0, row.draw, asking=self._one_in(4))
 
         self._say("the echo")
         with echoing(free_port(), answer, paths) as url:
-            posted(url).ask(self._part(2))
+            posted(url).ask(self._one_in(2))
             echo = self._measured(posted(url), 0, "-")
             at_once = [self._measured(got(path, url), 0, path) for path, *_ in read]
         slowly = [slow(row, posted) for row in rows]
@@ -215,11 +215,11 @@ class Crowd:
         ]
         return echo, slowly, reads
 
-    def _part(self, share: int) -> Asking:
-        """Half of the requests warm up; a quarter is enough for processor times, where each takes
-        as long as ours."""
+    def _one_in(self, so_many: int) -> Asking:
+        """Of the requests: one in two warm up; one in four are enough for processor times, where
+        each takes as long as ours."""
         asking = self._plan.asking
-        return Asking(max(1, asking.requests // share), asking.at_once)
+        return Asking(max(1, asking.requests // so_many), asking.at_once)
 
     @contextmanager
     def _serving(self, predictors: int) -> Iterator[str]:
@@ -255,7 +255,7 @@ class Crowd:
             return 0
 
     def _row(self, url: str, predictors: int, draw: str) -> PredictorsRow:
-        warming = self._part(2)
+        warming = self._one_in(2)
         count, warm = warming.requests + self._plan.asking.requests, warming.requests
         users = list(islice(drawn(draw, self._plan.users, Random(3)), count))
         self._say(f"{predictors} predictors, {draw}: {len(users)} requests")

@@ -37,12 +37,12 @@ def ending_by(handler: Handler) -> Iterator[None]:
 
 @contextmanager
 def own_cluster(home: Path, start: Callable[[Client], object]) -> Iterator[Client]:
-    """The client of a home, connected to the cluster that `start` starts or waits for."""
+    """The client of a home, whose cluster `start` starts or waits for; it answered once."""
     client = Client(home)
     try:
         with ending_by(interrupt):
             start(client)
-            client.cluster()  # connects; Ray sets its own handlers, which would leave it running
+            client.cluster()  # where that is asked through Ray, it sets handlers of its own
             with ending_by(interrupt):
                 yield client
     finally:

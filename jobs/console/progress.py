@@ -36,7 +36,8 @@ class Speed:
     def left(self, done: int, total: int) -> float | None:
         """Seconds; None until two different counts were seen."""
         now = time.monotonic()
-        since, first = self._first = self._first or (now, done)
+        self._first = self._first or (now, done)
+        since, first = self._first
         return (total - done) * (now - since) / (done - first) if done > first else None
 
 
