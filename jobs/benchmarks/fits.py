@@ -85,8 +85,8 @@ def _asked(
 
     for move in range(MOVES):
         to = 1 + move % len(population.tasks[0].vectors)
-        move = partial(coordinator.move_alias, RequestContext(), task, "champion", to, ANY)
-        yield "a champion moves", move
+        moving = partial(coordinator.move_alias, RequestContext(), task, "champion", to, ANY)
+        yield "a champion moves", moving
         yield "a tick after it", coordinator.tick
         while launcher.fits:
             yield "a fit ends, the next begins", coordinator.tick

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 import re
 from collections import Counter
 from functools import cache
@@ -18,7 +19,11 @@ TABLES = {("jobs/cli/verbs/cluster.py", "up")}  # a table of declarations: one f
 @cache
 def parsed(*folders: str) -> dict[str, ast.Module]:
     files = [file for folder in folders for file in (ROOT / folder).rglob("*.py")]
-    return {str(file.relative_to(ROOT)): ast.parse(file.read_text()) for file in files}
+    gc.disable()  # a million nodes and no garbage: a quarter of the time
+    try:
+        return {str(file.relative_to(ROOT)): ast.parse(file.read_text()) for file in files}
+    finally:
+        gc.enable()
 
 
 def imports(node: ast.AST, modules: set[str]) -> set[str]:
