@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from functools import partial
 
 from cluster import failpoints, tracing
@@ -156,6 +156,7 @@ class Execution:
         the room it is known what was: the cluster may be away too."""
         wanted = {run.run_id for run in self._registry.runs(states=(RunState.RUNNING,))}
         running = wanted & self.underway.run_ids
+        self._record_gone(wanted - running)
         state = restored(self._registry, self._base.digest, running)
         keep(self.state, state)
         others = {*self.underway.run_ids, *runs(self._home)} - running
@@ -164,6 +165,15 @@ class Execution:
         self.state, self.heads = state, FittedHeads.of_all(self._registry, state.owners)
         self.unsure = False
         self.happened(facts.NodesChanged(state.nodes, state.free))
+
+    def _record_gone(self, run_ids: Set[str]) -> None:
+        """Of runs that no process does, though the registry says that they run: how it ended, where
+        that waited to be recorded. The others wait for a place again."""
+        ends = {one.run_id: one for one in self._due if isinstance(one, facts.Requeue | facts.Fail)}
+        for run_id in run_ids & ends.keys():
+            self._do(ends[run_id])
+        if others := run_ids - ends.keys():
+            self._registry.interrupted(others)
 
     def answers_with(self, heads: FittedHeads) -> None:
         """From now on. Those of before are freed when nobody waits."""

@@ -134,8 +134,11 @@ class RunTable(Database):
             last = db.scalar(newest) or 0.0
             for these in parts(run_ids):
                 chosen = of(run_id=these)
-                _count_time(db, db.execute(_SEVERAL, chosen).all(), last)
+                rows = db.execute(_SEVERAL, chosen).all()
+                _count_time(db, rows, last)
                 db.execute(_CHANGE_ALL, chosen | {"state": RunState.QUEUED})
+                known = [(row.run_id, row.task) for row in rows]
+                log_all(db, "queued", "again: no process does it", known)
 
     def requeue(self, run_id: str, cause: str | None) -> None:
         """Queue it again: its process died, which is counted; or, without a cause, it gave way.

@@ -114,3 +114,51 @@ def test_heads_of_a_champion_are_not_forgotten_before_it_is_known_which_that_is(
     call.collect()
     assert {*first} <= {*call._registry.run_ids(RunState.DONE, "fit")}
     assert not scene.running()
+
+
+def away(*_: object) -> NoReturn:
+    raise StorageUnavailable("nobody there")
+
+
+def test_an_error_that_could_not_be_recorded_is_not_forgotten_when_the_registry_is_read_again(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.submit("digits")
+    with monkeypatch.context() as cut:
+        cut.setattr(Registry, "fail", away)
+        scene.fail("train", "digits", "ValueError: no")
+        scene.coordinator._execution.unsure = True  # a commit of something else
+        scene.coordinator.tick()
+        assert not scene.running()  # it would meet the same error
+    scene.coordinator.tick()
+    run = scene.coordinator._registry.run(scene.task("digits").run_id)
+    assert (run.state, run.cause) == (RunState.FAILED, "ValueError: no")
+    assert not scene.running()
+
+
+def test_a_death_that_could_not_be_recorded_counts_when_the_registry_is_read_again(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And while there is no room for another process, it is said to wait."""
+    scene.submit("digits")
+    with monkeypatch.context() as cut:
+        cut.setattr(Registry, "requeue", away)
+        scene.launcher.room = ()
+        scene.die("train", "digits", "killed")
+    scene.coordinator._execution.unsure = True  # a commit of something else
+    scene.coordinator.tick()
+    run = scene.coordinator._registry.run(scene.task("digits").run_id)
+    assert (run.state, run.deaths, run.cause) == (RunState.QUEUED, 1, "killed")
+
+
+def test_a_start_that_may_have_been_recorded_waits_again_where_its_room_is_gone(
+    scene: Scene,
+) -> None:
+    with lost_answer(scene, "start"):
+        scene.submit("digits")
+        scene.launcher.room = ()
+        scene.coordinator.tick()
+    scene.coordinator._execution.unsure = True  # a commit of something else
+    scene.coordinator.tick()
+    assert not scene.running()
+    assert scene.task("digits").state == "queued"
