@@ -113,7 +113,8 @@ class RunRequests(Shell):
             if shard.statistics != statistics:
                 self._blobs.verify(statistics)
                 shard = shard.model_copy(update={"statistics": statistics})
-                self._registry.state(shard)
+                with self._writing():
+                    self._registry.state(shard)
                 self._has_now(shard.task, shard)
 
     def run(self, context: RequestContext, run_id: str) -> RunStatus:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import NoReturn
 
 import pytest
@@ -13,6 +14,7 @@ from cluster.domain.base import RequestContext
 from cluster.domain.outcomes import Finished
 from cluster.domain.status import RunState
 from cluster.registry import Registry
+from cluster.scheduler.state import Node
 from cluster.storage.home import Home
 from tacl.errors import StorageUnavailable, UnknownTask
 from tests.support.fakes import ADMIN, FakeProcess, Scene, asks, calm, result_of
@@ -162,3 +164,18 @@ def test_a_start_that_may_have_been_recorded_waits_again_where_its_room_is_gone(
     scene.coordinator.tick()
     assert not scene.running()
     assert scene.task("digits").state == "queued"
+
+
+def test_statistics_whose_answer_was_lost_are_seen_though_their_learner_tells_no_more(
+    tmp_path: Path,
+) -> None:
+    scene = Scene(tmp_path, Node(2))
+    scene.submit("digits")
+    scene.submit("shapes", share="statistics")
+    blob = scene.home.blobs().put(b"statistics of shapes")
+    run_id = scene.process("train", "shapes").work.run_id
+    with lost_answer(scene, "state"), pytest.raises(StorageUnavailable):
+        scene.coordinator.stated(run_id, blob, 1)
+    scene.coordinator.tick()
+    told = scene.known(scene.process("train", "digits").work.run_id, 0)
+    assert [shard.statistics for shard in told] == [None, blob]
