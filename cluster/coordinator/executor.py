@@ -247,6 +247,7 @@ class Execution:
             self.underway.leave(run_id)
         except Exception:  # it may be recorded: before anything is decided, that is read
             self.unsure = True  # also where that cannot be asked
+            self._registry.await_commit()
             self.unsure = self._registry.run(run_id).state != RunState.RUNNING
             raise
         if isinstance(outcome, Finished):

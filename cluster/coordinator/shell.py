@@ -173,6 +173,7 @@ class Shell(Reads):
         except Exception:
             if not self._execution.unsure:
                 raise
+            self._registry.await_commit()
             landed = self._registry.answer(request.request_id, request.asked) is not None
             self._execution.unsure = False
             if not landed:
@@ -204,6 +205,7 @@ class Shell(Reads):
         """After a commit whose outcome is not known, what the registry says is what holds: what
         runs, and what there is of samples."""
         if self._execution.unsure:
+            self._registry.await_commit()
             self._shards = {shard.task: shard for shard in self._registry.shards()}
             self._execution.reread()
 

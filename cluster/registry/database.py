@@ -16,7 +16,7 @@ from sqlalchemy.exc import DatabaseError, InternalError, OperationalError
 
 from cluster import failpoints
 from cluster.domain.urls import shown
-from cluster.registry.dialects import engine_of, hold
+from cluster.registry.dialects import engine_of, hold, wait_for_writer
 from cluster.registry.schema import META, METADATA, REQUEST, REVISION, VERSION
 from cluster.registry.stopwatch import Stopwatch
 from tacl.errors import BadConfig, HomeInUse, StorageUnavailable
@@ -146,6 +146,12 @@ class Database:
                 db.execute(_FORGET, {"before": time.time() - KEPT})
             failpoints.reached(f"registry {name} written")
         failpoints.reached(f"registry {name} committed")
+
+    def await_commit(self) -> None:
+        """Return once a commit whose answer was lost has ended: what is read before that may not be
+        what holds."""
+        with self._read() as db:
+            wait_for_writer(db)
 
     @contextmanager
     def moment(self) -> Iterator[None]:

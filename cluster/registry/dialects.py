@@ -138,5 +138,12 @@ def hold(connection: sa.Connection) -> bool:
     return taken
 
 
+def wait_for_writer(connection: sa.Connection) -> None:
+    """Until the transaction that writes now has ended. On a server one may be at its commit though
+    its connection was lost; in SQLite it ended with its call."""
+    if connection.dialect.name == "postgresql":
+        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({WRITERS})")
+
+
 SET_UP = {"sqlite": _set_up_sqlite, "postgresql": _set_up_postgresql}
 FORMS = "sqlite:////PATH or postgresql://USER@HOST/DATABASE"
