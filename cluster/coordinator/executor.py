@@ -307,6 +307,7 @@ class Execution:
                 return  # it was cancelled before it could be started
             case facts.Start(run_id, needs):
                 work = self._registry.start(run_id)
+                self.state.runs[run_id].cost = 0
                 self._lists.forget(run_id)
                 self.underway.place(work, needs)
                 self.forecast.begun(run_id, time.time())

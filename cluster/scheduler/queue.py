@@ -120,7 +120,7 @@ def _without(nodes: Iterable[Node], needs: Needs) -> tuple[Node, ...]:
 
 def starts(state: State) -> Iterator[Start]:
     while run := next_run(state):
-        run.state, run.cost = RunState.RUNNING, 0
+        run.state = RunState.RUNNING
         state.free = _without(state.free, run.needs)
         for other in (one for one in _firsts(state) if one.user not in state.over):
             state.passed[other.urgency] = state.passed.get(other.urgency, 0) + 1

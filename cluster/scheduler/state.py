@@ -125,7 +125,8 @@ class PlannedRun:
     model: dict[str, str] = field(default_factory=dict[str, str])
     gives_way: bool = False  # it is to give its place back (`giving_way`)
     gave_way: int = 0  # times, since this process began
-    # what this process took of the balance for it, and gives back where it ends before it starts
+    # what this process took of the balance for it, and gives back where it ends before its start is
+    # recorded, which sets it to 0
     cost: int = field(default=0, compare=False)
 
 

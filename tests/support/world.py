@@ -117,6 +117,7 @@ class World:
                 assert run_id not in self.running, "started twice"
                 assert placeable(self.state.nodes, needs)
                 self.running.add(run_id)
+                self.state.runs[run_id].cost = 0  # it is recorded
             case Requeue(run_id) | Fail(run_id):
                 assert run_id in self.accepted
 

@@ -18,6 +18,7 @@ from cluster.scheduler.state import Node
 from jobs.console import tables
 from tacl.errors import UnknownVector
 from tests.support.fakes import ADMIN, Scene, asks, loud, refreshed
+from tests.support.lost import lost_answer
 
 
 def work_of(scene: Scene) -> RefreshWork:
@@ -169,6 +170,19 @@ def test_what_a_refresh_that_did_not_start_would_cost_is_left_for_others(
     scene.settle()
     assert scene.task("digits").version == 2
     require_given_back()
+
+
+def test_what_was_never_accepted_costs_nothing_where_its_task_is_removed(tmp_path: Path) -> None:
+    """There was room for it at once, and the registry was away."""
+    scene = Scene(tmp_path, tau=loud).trained("digits")
+    with lost_answer(scene, "add_run", landed=False, asked_at_once=True):
+        scene.arrive("shapes")
+        paid = scene.coordinator._registry.balance()
+        assert scene.coordinator._state.balance < paid
+        scene.coordinator.remove(asks("remove"), "shapes", False)
+    scene.coordinator.tick()
+    assert not scene.running()
+    assert scene.coordinator._state.balance == scene.coordinator._registry.balance() == paid
 
 
 def test_a_request_that_was_answered_before_answers_were_json_is_recognised(scene: Scene) -> None:
