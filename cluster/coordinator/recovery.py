@@ -61,13 +61,14 @@ def restored(registry: Registry, base: str, running: Collection[str] = ()) -> St
 
 
 def keep(before: State, state: State) -> None:
-    """Of a state that is read again, what this process alone knows: the room, and whose turn it is
-    after all that started and gave way."""
+    """Of a state that is read again, what this process alone knows: the room, whose turn it is
+    after all that started and gave way, and what was paid for runs that did not start."""
     state.nodes, state.free, state.over = before.nodes, before.free, before.over
     state.turns, state.started, state.passed = before.turns, before.started, before.passed
     state.refreshes = before.refreshes
     for run_id in state.runs.keys() & before.runs.keys():
-        state.runs[run_id].gave_way = before.runs[run_id].gave_way
+        run, known = state.runs[run_id], before.runs[run_id]
+        run.gave_way, run.cost = known.gave_way, known.cost
 
 
 class SeenLater(Set[str]):

@@ -144,9 +144,10 @@ def test_what_waits_for_the_budget_of_the_next_arrivals_is_told(tmp_path: Path) 
     assert f"{', '.join(waiting)}: a refresh waits" in told.getvalue()
 
 
+@pytest.mark.parametrize("read_again", [False, True])
 @pytest.mark.parametrize("ends", ["cancelled", "removed"])
 def test_what_a_refresh_that_did_not_start_would_cost_is_left_for_others(
-    tmp_path: Path, ends: str
+    tmp_path: Path, ends: str, read_again: bool
 ) -> None:
     scene = Scene(tmp_path, Node(1), tau=loud).trained("digits", refresh="on_arrival")
     scene.coordinator.compose(asks("compose"), "ann", ["+digits"])
@@ -155,6 +156,8 @@ def test_what_a_refresh_that_did_not_start_would_cost_is_left_for_others(
     scene.finish("measure")
     assert scene.task("digits").refresh == "queued"
     before = scene.coordinator._state.balance
+    scene.coordinator._execution.unsure = read_again  # after a commit whose answer was lost
+    scene.coordinator.tick()
 
     def require_given_back() -> None:
         found = scene.coordinator._state.balance, scene.coordinator._registry.balance()
