@@ -61,14 +61,15 @@ class BaseSpec:
         architecture, whatever lies here by its name."""
         return self.weights is None and os.path.isdir(self.folder)
 
-    def placed(self) -> BaseSpec:
+    def placed(self, must_exist: bool = True) -> BaseSpec:
         """The same from wherever it is read: paths are absolute, ids of hubs stay as they are.
-        Raises BaseNotFound for a path where nothing is, and BadBase for a revision where a folder
-        here has the name of its hub id: the library would take that. Looks at no content."""
+        Raises BaseNotFound for a path where nothing is, where that `must_exist`, and BadBase for a
+        revision where a folder here has the name of its hub id: the library would take that. Looks
+        at no content."""
         weights = self.weights
         if self.scheme in ("hf", "open_clip"):
             whole = self.name if weights is None else f"{self.name}@{weights}"
-            name = self._placed(whole, must_exist=is_path(whole))
+            name = self._placed(whole, is_path(whole), must_exist)
             if weights is None or name != whole:  # a directory, which may have @ in its name
                 return replace(self, name=name, weights=None)
         if self.scheme == "hf" and weights is not None and os.path.isdir(self.folder):
@@ -79,14 +80,16 @@ class BaseSpec:
         if weights is None or self.scheme == "hf":  # where it is a revision
             return self
         if self.scheme == "timm" or is_path(weights) or weights.endswith(".safetensors"):
-            weights = self._placed(weights, must_exist=True)  # else a tag, whatever lies here
+            weights = self._placed(weights, True, must_exist)  # else a tag, whatever lies here
         return replace(self, weights=weights)
 
-    def _placed(self, name: str, must_exist: bool) -> str:
+    def _placed(self, name: str, is_meant: bool, must_exist: bool) -> str:
+        """`is_meant`: it is a path, whatever lies here."""
         path = Path(os.path.expanduser(name))
-        if os.path.exists(path):  # `Path.exists` raises for what is too long for a name
+        # `Path.exists` raises for what is too long for a name.
+        if os.path.exists(path) or (is_meant and not must_exist):
             return str(path.resolve())
-        if must_exist:
+        if is_meant:
             raise self.missing(f"there is no file or folder {path.absolute()}")
         return name
 

@@ -47,7 +47,7 @@ def start(
     if (settings := home.settings()) is not None:  # what it has is not looked for: it may be gone
         base = None if chosen.base == settings.base.spec else chosen.base
         chosen = replace(chosen, base=base, generic=None)
-    chosen = absolute(chosen)
+    chosen = absolute(chosen, must_exist=settings is None)
     if address is not None and cpus is not None:
         raise BadConfig(f"the cluster at {address} has the CPUs that it has; leave --cpus out")
     if insecure and address is None:
@@ -143,12 +143,13 @@ def described(home: Home, started: bool) -> StartedCluster:
     )
 
 
-def absolute(chosen: Founding) -> Founding:
-    """The same from any directory. Raises BadBase, BaseNotFound, DataNotFound."""
+def absolute(chosen: Founding, must_exist: bool = True) -> Founding:
+    """The same from any directory. Raises BadBase, DataNotFound, and BaseNotFound where its base
+    `must_exist`."""
     base, generic, storage = chosen.base, chosen.generic, chosen.storage
     return replace(
         chosen,
-        base=None if base is None else str(BaseSpec.parse(base).placed()),
+        base=None if base is None else str(BaseSpec.parse(base).placed(must_exist)),
         generic=None if generic is None else absolute_data(generic),
         storage=None if storage is None else absolute_uri(storage),
     )

@@ -18,7 +18,7 @@ from cluster.errors import exit_code
 from cluster.runtime import again, head, launch
 from cluster.storage.home import ANSWERS, Home, Running, write
 from tacl.errors import BadConfig, BaseNotFound, ClusterNotRunning, DataNotFound, HomeInUse
-from tests.support.fakes import new_home
+from tests.support.fakes import BASE, new_home
 
 LIVES = """
 import os, signal, sys
@@ -107,6 +107,21 @@ def test_generic_data_that_are_gone_keep_no_home_from_starting(
     client = Client(home.path)
     assert client.up().started
     assert client.down()
+
+
+def test_a_base_that_is_gone_is_the_same_however_its_place_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with the path that the home keeps. Another base is refused, whether it is there or not."""
+    stand_in(monkeypatch, LIVES)
+    monkeypatch.chdir(tmp_path)
+    base = BASE.model_copy(update={"spec": f"hf:{tmp_path.resolve()}/gone"})
+    client = Client(new_home(tmp_path / "home", base).path)
+    for spec in (base.spec, "hf:./gone"):
+        assert client.up(spec).started
+        assert client.down()
+    with pytest.raises(HomeInUse, match=r"has the base hf:/.*/gone; hf:/.*/other was asked for"):
+        client.up("hf:./other")
 
 
 def test_a_start_that_takes_too_long_is_ended(
