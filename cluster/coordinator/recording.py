@@ -35,7 +35,7 @@ def _published(
         near = still_there(result.near, registry.arrivals(run_id), state.tasks)
         result = result.model_copy(update={"near": near})
     reference = registry.publish(run_id, result, _grant(state, run_id))
-    task, seen = reference.task, registry.seen(reference)
+    task, seen = reference.task, registry.seen(run_id)
     champion = registry.aliases(task)[CHAMPION] == reference.version
     vector = facts.VectorVersion(reference.version, reference.digest, seen)
     return facts.Published(

@@ -7,7 +7,7 @@ from functools import cached_property
 
 from cluster.coordinator.board import KINDS
 from cluster.domain.status import OF_TASKS, OWED, STOPPED, RunState
-from cluster.domain.tasks import Options, VectorRef
+from cluster.domain.tasks import Options
 from cluster.domain.work import (
     ComposeWork,
     EvaluateWork,
@@ -72,15 +72,15 @@ def keep(before: State, state: State) -> None:
 
 
 class SeenLater(Set[str]):
-    """Digests of the shards that a vector has met, read when somebody first asks: a start that
-    reads them all reads a list for each pair of tasks."""
+    """Digests of the shards that the vector of a run has met, read when somebody first asks: a
+    start that reads them all reads a list for each pair of tasks."""
 
-    def __init__(self, registry: Registry, reference: VectorRef) -> None:
-        self._registry, self._reference = registry, reference
+    def __init__(self, registry: Registry, run_id: str) -> None:
+        self._registry, self._run_id = registry, run_id
 
     @cached_property
     def _found(self) -> frozenset[str]:
-        return self._registry.seen(self._reference)
+        return self._registry.seen(self._run_id)
 
     def __contains__(self, digest: object) -> bool:
         return digest in self._found
@@ -94,7 +94,8 @@ class SeenLater(Set[str]):
 
 def _restore_vectors(state: State, registry: Registry) -> None:
     for ref in registry.champion_references().values():
-        state.champions[ref.task] = VectorVersion(ref.version, ref.digest, SeenLater(registry, ref))
+        seen = SeenLater(registry, ref.run_id)
+        state.champions[ref.task] = VectorVersion(ref.version, ref.digest, seen)
     rows: dict[str, dict[str, Effect]] = {task: {} for task in state.champions}
     state.near = {pair for pair in registry.near() if state.tasks.keys() >= {*pair}}
     current = {name: (task.shard, task.head) for name, task in state.tasks.items()}

@@ -59,6 +59,7 @@ class VectorRequests(Shell):
             return interference.of_task(self._sight(context), task)
 
     def _crowned(self, reference: VectorRef) -> None:
-        vector = VectorVersion(reference.version, reference.digest, self._registry.seen(reference))
+        seen = self._registry.seen(reference.run_id)
+        vector = VectorVersion(reference.version, reference.digest, seen)
         row = row_of(self._registry.effects(reference.task, reference.version))
         self._execution.happened(Championed(reference.task, vector, row))

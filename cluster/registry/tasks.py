@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import sqlalchemy as sa
@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from cluster.domain.base import PAGE, Base, BlobRef
 from cluster.domain.names import no_such
 from cluster.domain.status import OWED, RunState
-from cluster.domain.tasks import GENERIC, Shard, Submission
+from cluster.domain.tasks import GENERIC, Options, Shard, Submission
 from cluster.domain.visibility import ALL, Visibility
 from cluster.domain.work import TrainWork
 from cluster.registry.balance import change_balance
@@ -204,4 +204,11 @@ def _tasks(with_removed: bool, named: bool) -> sa.Select[Any]:
 
 def _task(row: sa.Row) -> TaskRecord:
     submission = Submission.model_validate_json(row.submission)
+    submission = submission.model_copy(update={"options": _shared(submission.options)})
     return TaskRecord(row.name, row.ordinal, row.run_id, submission, row.created, row.removed)
+
+
+@lru_cache(1024)
+def _shared(options: Options) -> Options:
+    """Most tasks have the same: of thousands that are kept it is one object."""
+    return options

@@ -234,9 +234,10 @@ class VectorTable(RunTable, Effects):
                 found[run_id].append(Met(step, left, task, version))
         return found
 
-    def seen(self, reference: VectorRef) -> frozenset[str]:
-        """Digests of the shards the vector was trained or refreshed against, before too."""
-        run_id, refreshed = reference.run_id, set[str]()
+    def seen(self, run_id: str) -> frozenset[str]:
+        """Digests of the shards that the vector of this run was trained or refreshed against,
+        before too."""
+        refreshed = set[str]()
         with self._read() as db:
             while (work := _work(db, run_id))["kind"] == "refresh":
                 refreshed |= {shard["blob"]["digest"] for shard in work["others"]}

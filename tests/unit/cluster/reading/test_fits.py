@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -147,3 +149,20 @@ def test_the_models_of_everybody_are_read_without_the_lock(
     scene.coordinator.collect()
     assert read
     assert not any(read)
+
+
+def test_what_is_kept_of_a_task_in_a_fit_is_little() -> None:
+    """Thousands of tasks are in each of several fits: bytes of one, with its four texts."""
+    names = [f"{number:064}" for number in range(100)]
+    heads = [
+        {"task": n, "vector": n, "head": n, "frozen": n, "accuracy": 0.9, "frozen_accuracy": 0.8}
+        for n in names
+    ]
+    text = json.dumps({"heads": heads, "novelty": None, "metrics": {}})
+    Fitted.model_validate_json(text)  # once for what it makes for all
+    tracemalloc.start()
+    kept = HeadFit.of("fit", Fitted.model_validate_json(text), {})
+    used, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept.heads.keys() == {*names}
+    assert used < 1000 * len(names)

@@ -273,10 +273,19 @@ def test_what_a_vector_has_met(registry: Registry) -> None:
         told = [*registry.shards(GENERIC), *registry.shards("b")]
         registry.told(f"train {name}", 0, None, 0, told)
         registry.publish(f"train {name}", trained(name))
-    assert registry.seen(registry.vector("a", 1)) == {"generic", "b 1"}
-    assert registry.seen(registry.vector("unpenalised", 1)) == frozenset()
+    assert registry.seen(registry.vector("a", 1).run_id) == {"generic", "b 1"}
+    assert registry.seen(registry.vector("unpenalised", 1).run_id) == frozenset()
     reference = registry.publish(refresh(registry, "a", 1).run_id, refreshed(1))
-    assert registry.seen(reference) == {"generic", "b 1"}  # by the refresh, and before
+    assert registry.seen(reference.run_id) == {"generic", "b 1"}  # by the refresh, and before
+
+
+def test_tasks_with_the_same_options_have_them_in_common(registry: Registry) -> None:
+    """Of thousands of tasks they are kept in memory."""
+    accept(registry, "a", "b")
+    accept(registry, "c", steps=3)
+    a, b, c = (task.submission.options for task in registry.tasks())
+    assert a is b
+    assert a != c
 
 
 # -- models
