@@ -56,7 +56,8 @@ async def predict_arrow(
         model = await asked.ask(CoordinatorAPI.composition, user)
         first, belonging = list[Candidate](), list[Belonging]()
         for inputs, pixels in questions:  # one after the other: others have their turns
-            question = Question(model, inputs, None if task is None else [task], pixels=pixels)
+            tasks = None if task is None else [task]
+            question = Question(model, inputs, tasks, pixels=pixels, told=1)
             told = await _told(question, asked, task)
             first, belonging = first + told[0], belonging + told[1]
     return Response(written(answer_table(first, belonging, stated(model))), media_type=ARROW)
@@ -65,7 +66,7 @@ async def predict_arrow(
 async def _told(
     question: Question, asked: Asked, task: str | None
 ) -> tuple[list[Candidate], list[Belonging]]:
-    """Of a pass; the chances of all other classes, which may be megabytes, are not kept."""
+    """Of a pass."""
     found = await asked.service.predict(question)
     return likeliest(found.answers, task), found.belonging
 

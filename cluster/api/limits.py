@@ -19,12 +19,18 @@ from tacl.errors import BadSample
 T = TypeVar("T")
 
 INPUTS = 64
+CHANCES = 64_000  # of one answer: to make JSON of more keeps everybody waiting
 SMALL = 16 << 10  # bytes of pictures, or characters: to look at them takes less than a thread
 EXPLAINED = 16  # inputs: each is as many rows as the model has vectors
 EXPLAINED_NUMBERS = 250_000  # of one explanation: 25 MB in memory
 EXPLAINED_ROWS = 512  # for which others wait; one input may be more
 
 _PATH = re.compile(r"(?<![\w.])/(?:[^\s/:@?'\"()]+/)+([^\s/:@?'\"(),;]*)")
+
+
+def told_of_each(inputs: Sequence[object]) -> int:
+    """Classes of each input that an answer tells at the most."""
+    return CHANCES // max(1, min(len(inputs), INPUTS))
 
 
 def image_of_base64(text: str, where: str) -> bytes:

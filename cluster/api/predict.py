@@ -31,7 +31,8 @@ ROUTER = APIRouter(route_class=Guarded, tags=["predictions"])
 @ROUTER.post("/predict")
 async def predict(body: Ask, asked: Look) -> Answers:
     """The likeliest task and class of each input, and the probabilities of all, from the user's
-    model as it is now. Where tasks are named, those of their classes within each."""
+    model as it is now. Where tasks are named, those of their classes within each. Of more than
+    64,000 probabilities the least likely of each task are left out (`untold`)."""
     inputs = [_raw(one, place) for place, one in enumerate(body.inputs)]
     return await answered(body, inputs, asked)
 
@@ -83,7 +84,8 @@ async def answered(body: Ask, inputs: Sequence[bytes | str], asked: Asked) -> An
         if body.way != "linearized":
             measured = await _measured(asked, user, model, body)
         question = Question(model, inputs, body.tasks, body.way, body.beside_base)
-        found = await asked.service.predict(replace(question, pixels=weight.pixels))
+        question = replace(question, pixels=weight.pixels, told=limits.told_of_each(inputs))
+        found = await asked.service.predict(question)
     return found.told(question, time.perf_counter() - started, measured)
 
 

@@ -27,7 +27,7 @@ class Question:
     """Inputs for one model. Without tasks, the classes of all tasks that it adds compete.
     `features`: f(x) + J(x) tau is asked for, and no class; `pixels`: of all inputs together;
     `alone`: it is answered in a pass without others; `explain`: what each vector adds is asked for
-    too."""
+    too; `told`: how many classes of each input are, the likeliest of each task; None: all."""
 
     model: Composition
     inputs: Sequence[bytes | str]
@@ -38,23 +38,32 @@ class Question:
     pixels: int = 0
     alone: bool = False
     explain: bool = False
+    told: int | None = None
 
     @property
     def rows(self) -> int:
         """That pass through the encoder: explained, an input does once for each vector."""
         return len(self.inputs) * (max(1, len(self.model.terms)) if self.explain else 1)
 
+    def of_each_task(self, sizes: Sequence[int]) -> int | None:
+        """Classes that are told of each of the tasks, which have so many; None: all."""
+        if self.told is None or sum(sizes) <= self.told:
+            return None
+        return max(1, self.told // len(sizes))
+
 
 @dataclass(frozen=True)
 class Answered:
     """An answer per input, and those of the base model alone when they were asked for; or the
-    features of each; or an explanation of each."""
+    features of each; or an explanation of each. `untold`: classes of each answer that it leaves
+    out."""
 
     answers: list[Ranked]
     base: list[Ranked] | None = None
     belonging: list[Belonging] = field(default_factory=list)
     features: list[list[float]] | None = None
     explanations: tuple[Explanation, ...] = ()
+    untold: int = 0
 
     def told(
         self,
@@ -73,6 +82,7 @@ class Answered:
             base=None if self.base is None else tuple(self.base),
             seconds=seconds,
             measured=measured,
+            untold=self.untold,
         )
 
     def explained(self, asked: Question) -> Explanations:

@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from cluster.api.limits import told_of_each
 from cluster.api.service import Question
 from cluster.client.arguments import listed, parted, raw_inputs
 from cluster.client.session import Session, asking
@@ -230,7 +231,8 @@ class ModelOperations(Session):
         tasks = tasks and listed(tasks, "tasks")
         if self._server is not None:
             return self._server.query(user, raw, tasks)
-        started, asked = time.monotonic(), Question(self.composition(user), raw, tasks)
+        told = told_of_each(raw)
+        started, asked = time.monotonic(), Question(self.composition(user), raw, tasks, told=told)
         return self.predictor.ask(asked).told(asked, time.monotonic() - started)
 
     def predict(
@@ -260,7 +262,7 @@ class ModelOperations(Session):
         model = self.composition(user)
 
         def ask(part: Sequence[bytes | str]) -> Table:
-            found = self.predictor.ask(Question(model, part, tasks))
+            found = self.predictor.ask(Question(model, part, tasks, told=1))
             first = likeliest(found.answers, task)
             return answer_table(first, found.belonging, stated(model))
 

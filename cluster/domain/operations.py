@@ -168,6 +168,12 @@ class Answers(Reply):
     base: tuple[Ranked, ...] | None = Field(
         default=None, description="The answers of the base model alone, where they were asked for."
     )
+    untold: int = Field(
+        default=0,
+        exclude_if=lambda classes: not classes,
+        description="Classes that each answer leaves out, where those of all inputs together would "
+        "be more than 64,000: the least likely of each task. Ask for fewer inputs at once.",
+    )
     measured: dict[str, TaskAccuracy] | None = Field(
         default=None, description="Accuracies of the materialized model, where that answered."
     )

@@ -327,7 +327,10 @@ class _Asked:
         if self.columns is None:
             return Answered([], features=[feature_D.tolist() for feature_D in self.features])
         base = self._base and self._base.ranked(self.columns)
-        return Answered(self.ranked(self.columns), base, self.belonging(self.columns))
+        ranked, belonging = self.ranked(self.columns), self.belonging(self.columns)
+        classes = self.columns.classes
+        untold = sum(len(classes[task]) - len(of) for row in ranked[:1] for task, of in row.items())
+        return Answered(ranked, base, belonging, untold=untold)
 
     def belonging(self, columns: Columns) -> list[Belonging]:
         if self.novelty is None or not self.plain:
@@ -350,15 +353,19 @@ class _Asked:
         columns = columns if self.plain else columns.narrow()
         answer = columns.within if self.question.tasks else columns.joint
         shares = answer(features_ND, plain_NE)
-        ranked = {task: _ranked(names, shares[task]) for task, names in columns.classes.items()}
+        classes = columns.classes
+        most = self.question.of_each_task([*map(len, classes.values())])
+        ranked = {task: _ranked(names, shares[task], most) for task, names in classes.items()}
         return [dict(zip(ranked, row, strict=True)) for row in zip(*ranked.values(), strict=True)]
 
 
-def _ranked(classes: tuple[str, ...], shares_NC: Tensor) -> list[list[tuple[str, float]]]:
-    """Of each row. Sorted together: of many classes each number taken from a tensor by itself
-    would take longer than the pass."""
+def _ranked(
+    classes: tuple[str, ...], shares_NC: Tensor, most: int | None
+) -> list[list[tuple[str, float]]]:
+    """The likeliest of each row. Sorted together: of many classes each number taken from a tensor
+    by itself would take longer than the pass."""
     ordered_NC, places_NC = shares_NC.sort(dim=-1, descending=True, stable=True)
-    rows = zip(places_NC.tolist(), ordered_NC.tolist(), strict=True)
+    rows = zip(places_NC[:, :most].tolist(), ordered_NC[:, :most].tolist(), strict=True)
     return [
         [(classes[place], share) for place, share in zip(places, shares, strict=True)]
         for places, shares in rows

@@ -67,6 +67,7 @@ def test_every_row_is_answered_in_passes(world: World) -> None:
     found = told(post(http, stream(texts[:70], texts[70:])))
     assert [len(one.inputs) for one in service.questions] == [64, 64, 22]
     assert [text for one in service.questions for text in one.inputs] == texts
+    assert [one.told for one in service.questions] == [1] * 3
     assert len({one.model.digest for one in service.questions}) == 1
     assert found.schema.metadata[b"digest"] == service.questions[0].model.digest.encode()
     row = {"task": "news", "label": "a", "probability": 0.75, "belongs": 0.5, "none": True}

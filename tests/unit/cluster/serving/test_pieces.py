@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -52,6 +54,7 @@ def test_pieces_are_small_and_their_answers_are_the_answer(
     assert all(part.rows <= most or len(part.inputs) == 1 for part in parts)
     assert [raw for part in parts for raw in part.inputs] == inputs
     assert joined([answered(part) for part in parts]) == answered(question)
+    assert joined([replace(answered(part), untold=3) for part in parts]).untold == 3
     if not explain:
         assert len(parts) == -(-rows // most)
 
