@@ -76,7 +76,8 @@ class Shelf:
             file = self._file.fileno()
             header = os.pread(file, HEADER.size, place).ljust(HEADER.size, b"\0")
             size, checksum = HEADER.unpack(header)
-            row = os.pread(file, size, place + HEADER.size)
+            end = place + HEADER.size + size
+            row = os.pread(file, size, place + HEADER.size) if end <= self._end else b""
         except OSError as error:
             raise StorageUnavailable(f"a row of another task cannot be read: {error}") from error
         if _checksum(row, place) != checksum:

@@ -224,6 +224,24 @@ def test_a_row_that_a_disk_gives_as_another_is_none(tmp_path: Path) -> None:
         shelf.get(rows[2])
 
 
+def test_no_more_is_read_than_was_written_whatever_a_disk_gives_as_a_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Memory is taken for all that is asked for: 4 GB for a header of ones."""
+    shelf, read, asked = Shelf(tmp_path, room=0), os.pread, list[int]()
+    place = shelf.put(b"one")
+
+    def pread(file: int, size: int, offset: int) -> bytes:
+        asked.append(size)
+        return read(file, min(size, 100), offset)
+
+    monkeypatch.setattr(os, "pread", pread)
+    os.pwrite(shelf._file.fileno(), b"\xff" * 4, place)
+    with pytest.raises(StorageUnavailable, match="not what was written"):
+        shelf.get(place)
+    assert max(asked) <= prepared.HEADER.size + len(b"one")
+
+
 def test_a_row_that_could_not_be_prepared_can_be_asked_for_again(tmp_path: Path) -> None:
     failing = [True]
 
