@@ -326,12 +326,14 @@ def test_a_result_that_waits_to_be_recorded_is_looked_at_again_after_a_purge(
     result = result_of(process.work, scene.home.blobs(), calm)
     process.outcome = Finished(result.model_copy(update={"head_blob": digits.head_blob}))
     with monkeypatch.context() as patched:
-        patched.setattr(retries, "pause_after", lambda failures: 0.1)
+        patched.setattr(retries, "pause_after", lambda failures: retries.LONGEST)
         patched.setattr(registry, "publish", full)
         scene.coordinator.tick()
     scene.coordinator.remove(asks("purge"), "digits", True)
     scene.coordinator.tick()
-    time.sleep(0.1)
+    assert "signs" not in scene.ready()
+    later = time.monotonic() + retries.LONGEST
+    monkeypatch.setattr(scene.coordinator._execution._retries, "_clock", lambda: later)
     scene.coordinator.tick()
     assert scene.process("train", "signs").work.attempt == 2
     scene.settle()
