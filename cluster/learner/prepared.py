@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 from array import array
 from collections.abc import Callable, Sequence
 from functools import cached_property
@@ -22,6 +21,7 @@ from zlib import crc32
 
 import torch
 
+from cluster.runtime import memory
 from cluster.storage.samples import Raw
 from tacl.backbone import Item
 from tacl.errors import StorageUnavailable
@@ -29,6 +29,7 @@ from tacl.errors import StorageUnavailable
 ROOM = 256 << 20  # bytes of rows of one piece of work that stay in memory
 BESIDE = 160  # that Python takes for a row in memory, beside its own
 SPARE = 1 << 30  # of a disk, which are left to others
+SPARE_MEMORY = 10  # one part in so many of the machine's is too, before Ray ends who takes most
 LARGE = 64 << 20  # of the originals of one task, which may take less once they are prepared
 HEADER = Struct("<II")  # of a row in the file: its size and checksum
 LOG = logging.getLogger(__name__)
@@ -41,6 +42,7 @@ class Shelf:
 
     def __init__(self, folder: Path, room: int = ROOM) -> None:
         self._folder, self._room, self._end = folder, room, 0
+        self._warned = False
         self._held: dict[int, bytes] = {}  # by where they would begin in the file
 
     @cached_property
@@ -49,18 +51,29 @@ class Shelf:
         return TemporaryFile(dir=self._folder, buffering=0)
 
     def put(self, row: bytes) -> int:
-        """By what it is found again. It stays in memory also where no file can be written."""
+        """By what it is found again. It stays in memory also where no file can be written, as long
+        as the machine has some; else StorageUnavailable."""
         place, self._end = self._end, self._end + HEADER.size + len(row)
         if len(row) + BESIDE > self._room:
             try:
                 self._write(HEADER.pack(len(row), _checksum(row, place)) + row, place)
                 return place
             except OSError as error:
-                LOG.warning("rows of other tasks stay in memory: %s", error)
-                self._room = sys.maxsize
+                self._require_memory(error)
         self._room -= len(row) + BESIDE
         self._held[place] = row
         return place
+
+    def _require_memory(self, error: OSError) -> None:
+        """For what the disk does not take now; a later row is tried there again."""
+        if memory.free() < memory.limit() // SPARE_MEMORY:
+            raise StorageUnavailable(
+                f"rows of other tasks have no room: {error}, and this machine has little memory "
+                f"left. Free {SPARE >> 30} GiB of the disk of {self._folder}, then try again"
+            ) from error
+        if not self._warned:
+            LOG.warning("rows of other tasks stay in memory: %s", error)
+            self._warned = True
 
     def _write(self, row: bytes, place: int) -> None:
         file = self._file.fileno()

@@ -13,6 +13,7 @@ import torch
 
 from cluster.learner import prepared
 from cluster.learner.prepared import Prepared, Shelf
+from cluster.runtime import memory
 from tacl.errors import StorageUnavailable
 
 RAWS = ["ab", "cde", "", "f"]
@@ -195,6 +196,30 @@ def test_what_is_left_of_a_disk_is_for_others(
     assert [*map(shelf.get, [first, *places])] == [b"one", b"two", b"three"]
     assert [*shelf._held.values()] == [b"two", b"three"]
     assert len(caplog.records) == 1
+
+
+def test_where_neither_disk_nor_memory_has_room_it_is_said_and_nothing_filled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shelf = Shelf(tmp_path, room=0)
+    monkeypatch.setattr(prepared, "SPARE", 1 << 60)
+    first = shelf.put(b"one")
+    monkeypatch.setattr(memory, "free", lambda: memory.limit() // 20)
+    with pytest.raises(StorageUnavailable, match=r"nearly full.*little memory left\. Free"):
+        shelf.put(b"two")
+    assert [*shelf._held] == [first]
+
+
+def test_rows_go_to_a_disk_again_that_has_room_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shelf = Shelf(tmp_path, room=0)
+    with monkeypatch.context() as full:
+        full.setattr(prepared, "SPARE", 1 << 60)
+        first = shelf.put(b"one")
+    second = shelf.put(b"two")
+    assert [*shelf._held] == [first]
+    assert [*map(shelf.get, (first, second))] == [b"one", b"two"]
 
 
 @pytest.mark.parametrize("found", [OSError(5, "Input/output error"), b"", b"1234"])
