@@ -2,8 +2,9 @@
 
 The coordinator is an actor of a Ray cluster of its own, with its ticks, its registry and its files.
 Its learners only ask: each takes a lease of as many steps as it does in the seconds that the
-coordinator said with the one before, and tells how far it is, as one that trains. What their
-processes and Ray itself take of the processors is not counted.
+coordinator said with the one before, and tells how far it is, as one that trains. Meanwhile tasks
+arrive whose samples all of them are told of. What their processes and Ray itself take of the
+processors is not counted.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ from jobs.benchmarks.population import Say, Size, made_up
 HOME = Size(tasks=10, versions=2, compositions=0, rows=16)
 RATE = 10  # optimizer steps of a learner, a second
 ASKING = 20.0  # seconds that a fleet of each size asks for
+ARRIVES = 5.0  # seconds between two tasks that share their samples
+SETTLED, ROUNDS = 0.1, 6  # change of a lease that is none; of fleets that ask until then, at most
 PERIOD = 0.2  # seconds between two ticks, as of the actor
 PROCESSES, CPUS = 2, 2  # that learners share; of the cluster
 STEP_MS, CORE = 1000 / RATE, 0.5  # goals: the longest wait, and of one core
@@ -160,7 +163,7 @@ def bench_fleet(most: int, say: Say) -> list[Fleet]:
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     with tempfile.TemporaryDirectory(prefix="tacl-bench-") as folder:
         home = Path(folder) / "home"
-        tasks, runs = alone(home, say), list[str]()
+        tasks, newcomers, runs = *fleet_of(home, say), list[str]()
         with ray.init("local", num_cpus=CPUS, include_dashboard=False, **quiet):
             actor: Any = ray.remote(num_cpus=0)
             coordinator = actor(WatchedFleet).remote(str(home))
@@ -171,7 +174,7 @@ def bench_fleet(most: int, say: Say) -> list[Fleet]:
                 new = islice(tasks, learners - len(runs))
                 begun = [coordinator.submit.remote(NOBODY, task) for task in new]
                 runs.extend(one.run_id for one in ray.get(begun))
-                return _asked(ray, coordinator, processes, runs)
+                return _asked(ray, coordinator, processes, runs, newcomers)
 
             return growing(most, measured)
 
@@ -185,27 +188,54 @@ def growing(most: int, measured: Callable[[int], Fleet]) -> list[Fleet]:
     return found
 
 
-def alone(home: Path, say: Say) -> Iterator[Submission]:
-    """Tasks of a new home, without end; the training of none sees the samples of another."""
+def fleet_of(home: Path, say: Say) -> tuple[Iterator[Submission], Iterator[Submission]]:
+    """Tasks of a new home, without end: of learners, which share no samples, for a home has few
+    tasks to so many learners; and others that do, of which every learner is told."""
     population = made_up(home, HOME, say)
     blob = store_shard(population.home.blobs(), ["one", "other"], [False, True])
-    tasks = (population.newcomer(f"fleet{number}", blob) for number in count())
-    return (
+    sharing = (population.newcomer(f"newcomer{number}", blob) for number in count())
+    alone = (
         task.model_copy(update={"options": task.options.model_copy(update={"share": "none"})})
-        for task in tasks
+        for task in (population.newcomer(f"fleet{number}", blob) for number in count())
     )
+    return alone, sharing
 
 
-def _asked(ray: Any, coordinator: Any, processes: Sequence[Any], runs: Sequence[str]) -> Fleet:
-    """What counts begins once each was told of the tasks that are there."""
+def settled(ask: Callable[[float], Sequence[Answer]]) -> float:
+    """The lease that learners are told once all were told it: the first answers tell each of the
+    tasks that are there, and cost the coordinator more than those that follow."""
+    lease = LONGEST
+    for _ in range(ROUNDS):
+        told = median(answer.lease for answer in ask(lease))
+        if abs(told - lease) <= SETTLED * lease:
+            return told
+        lease = told
+    return lease
+
+
+def _asked(
+    ray: Any,
+    coordinator: Any,
+    processes: Sequence[Any],
+    runs: Sequence[str],
+    newcomers: Iterator[Submission],
+) -> Fleet:
     shares = [(one, runs[n::PROCESSES]) for n, one in enumerate(processes)]
-    told = ray.get([one.ask.remote(share, LONGEST, LONGEST) for one, share in shares])
-    lease = median(answer.lease for some in told for answer in some)
-    busy, begun = ray.get(coordinator.cpu_seconds.remote()), time.monotonic()
-    found = ray.get([one.ask.remote(share, lease, ASKING) for one, share in shares])
-    seconds = time.monotonic() - begun
+
+    def begun(lease: float, seconds: float) -> list[Any]:
+        return [one.ask.remote(share, lease, seconds) for one, share in shares]
+
+    def answers(asking: Sequence[Any]) -> list[Answer]:
+        return [answer for some in ray.get(asking) for answer in some]
+
+    lease = settled(lambda lease: answers(begun(lease, lease)))
+    busy, start = ray.get(coordinator.cpu_seconds.remote()), time.monotonic()
+    asking = begun(lease, ASKING)
+    while ray.wait(asking, num_returns=len(asking), timeout=ARRIVES)[1]:
+        ray.get(coordinator.submit.remote(NOBODY, next(newcomers)))
+    found = answers(asking)
+    seconds = time.monotonic() - start
     cpu = ray.get(coordinator.cpu_seconds.remote()) - busy
-    answers = [answer for some in found for answer in some]
-    middle, worst = map(float, np.quantile([one.wait for one in answers], (0.5, 0.99)))
-    told = median(one.lease for one in answers)
-    return Fleet(len(runs), len(answers), seconds, cpu, middle, worst, told)
+    middle, worst = map(float, np.quantile([one.wait for one in found], (0.5, 0.99)))
+    told = median(one.lease for one in found)
+    return Fleet(len(runs), len(found), seconds, cpu, middle, worst, told)

@@ -114,18 +114,15 @@ class PredictorsFound:
     reads: Sequence[ReadRow]
 
     def goals(self) -> list[CheckedGoal]:
-        ratios = {
-            f"processor time around predictors ({row.predictors}, {row.draw}), of a slow echo's": (
-                row.around / slow.around
-            )
-            for row, slow in zip(self.rows, self.slow, strict=True)
-        }
-        ratios |= {
-            f"processor time of GET {read.path.format(user='USER')}, of a slow echo's": (
-                read.ours.around / read.slow.around
-            )
-            for read in self.reads
-        }
+        ratios: dict[str, float] = {}
+        for row, slow in zip(self.rows, self.slow, strict=True):
+            what = f"processor time around predictors ({row.predictors}, {row.draw})"
+            ratios[f"{what}, of a slow echo's"] = row.around / slow.around
+            ratios[f"{what}, of the echo's"] = row.around / self.echo.around
+        for read in self.reads:
+            what = f"processor time of GET {read.path.format(user='USER')}"
+            ratios[f"{what}, of a slow echo's"] = read.ours.around / read.slow.around
+            ratios[f"{what}, of the echo's"] = read.ours.around / read.echo.around
         return [CheckedGoal(what, OVERHEAD, got, got > OVERHEAD) for what, got in ratios.items()]
 
 

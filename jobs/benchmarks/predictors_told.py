@@ -99,7 +99,7 @@ def _goals(found: PredictorsFound) -> Iterator[str]:
     ]
     yield markdown_table(("what", "goal", "measured", ""), lines, "---:")
     missed = sum(goal.missed for goal in goals)
-    yield f"At most {goals[0].goal:g} times the slow echo: {missed} of {len(lines)} missed."
+    yield f"At most {goals[0].goal:g} times an echo: {missed} of {len(lines)} missed."
 
 
 def _mib(size: float) -> str:

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import multiprocessing
 import sys
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -152,9 +154,9 @@ def _measured(
     start = cost(Call("", "start", lambda _: Coordinator(home, FittingLauncher()).close()), STARTS)
     opening = Call("server", "open the registry", lambda _: opened(population.home).close())
     opens = cost(opening, STARTS)
-    before = _resident()
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as fresh:
+        memory = fresh.submit(memory_of, home).result()
     coordinator = Coordinator(home, launcher := FittingLauncher())
-    memory = _resident() - before
     heap = Heap()  # as its actor does
     coordinator._lock = coordinator._execution._lock = coordinator._erasing._lock = held = Held()
     costs = list[CallCost]()
@@ -167,6 +169,16 @@ def _measured(
     coordinator.close()
     heap.release()
     return MeasuredHome(size, start, opens, memory, held.times, [*others, *costs], arrived, fits)
+
+
+def memory_of(home: Path) -> int:
+    """Bytes that a coordinator takes, in a process that had none before: what one leaves behind is
+    used by the next."""
+    before = _resident()
+    coordinator = Coordinator(home, FittingLauncher())
+    taken = _resident() - before
+    coordinator.close()
+    return taken
 
 
 def _resident() -> int:

@@ -11,7 +11,8 @@ import numpy as np
 
 from jobs.benchmarks.arriving import ArrivalCost
 from jobs.benchmarks.calls import CallCost
-from jobs.benchmarks.fleet import CORE, FURTHEST, GROWTH, RATE, STEP_MS, Fleet
+from jobs.benchmarks.every import UNMEASURED
+from jobs.benchmarks.fleet import ARRIVES, CORE, FURTHEST, GROWTH, RATE, STEP_MS, Fleet
 from jobs.benchmarks.population import BEFORE, Size
 from jobs.benchmarks.scale import BYTES, CPU_MS, FLAT, LOCK_MS, STARTS, TRAININGS, Scale
 from jobs.benchmarks.stream import Upkeep
@@ -31,7 +32,7 @@ first lease of a training, which tells a page of tasks; `lease`: of one that has
 median / 99th percentile, and bytes of the answer as JSON at the 99th percentile.
 Goals: at most {CPU_MS:g} ms and {BYTES:,} bytes, the median of the larger home at most {FLAT:g}
 times that of the smaller. Vectors are measured on as many tasks, and refreshed against as many, as
-the plan has them. A server's process reads the registry itself.
+the plan has them. A server's process reads the registry itself. Not measured: {unmeasured}.
 
 ![CPU times, lock and arrivals](scale.png)
 
@@ -43,7 +44,8 @@ def markdown(found: Scale, options: str = "") -> str:
     homes = found.homes
     sizes = "\n".join(f"- {name}: {_described(one.size)}" for name, one in homes.items())
     about = {"machine": found.machine, "rounds": found.rounds, "sizes": sizes, "options": options}
-    head = HEAD.format(**about, CPU_MS=CPU_MS, BYTES=BYTES, FLAT=FLAT)
+    left_out = "; ".join(f"`{name}` ({why})" for name, why in UNMEASURED.items())
+    head = HEAD.format(**about, CPU_MS=CPU_MS, BYTES=BYTES, FLAT=FLAT, unmeasured=left_out)
     columns = ["who", "call", *(f"{name} tasks" for name in homes), "larger / smaller"]
     goals = [one for one in found.goals() if one.missed]
     missed = [f"- {one.what}: {one.measured:,.4g}; goal {one.goal:,g}" for one in goals]
@@ -71,7 +73,8 @@ def _starts(found: Scale) -> Iterator[str]:
 
 
 def _seconds(call: CallCost) -> str:
-    return f"{call.cpu.median / 1000:.2f} CPU s, at most {call.cpu.p99 / 1000:.2f}"
+    by_clock = f"by the clock {call.clock.median / 1000:.2f} s"
+    return f"{call.cpu.median / 1000:.2f} CPU s, at most {call.cpu.p99 / 1000:.2f}; {by_clock}"
 
 
 FITS = """## Heads that are fitted again
@@ -123,12 +126,12 @@ FLEETS = f"""## Learners that ask
 
 Each does {RATE} optimizer steps a second and asks the one coordinator, an actor, through Ray for
 its next lease of them, of as many seconds as the coordinator says to so many; counted from when
-each has asked once, which tells it of the tasks that are there. Goals: at most {CORE:g} of a core,
-and at the 99th percentile no wait longer than a step, {STEP_MS:g} ms. The share is what as many
-learners need that are all answered in time, of the processor time of an answer, with everything
-that the coordinator's process does beside. Where as many as were asked for are
-within both, fleets {GROWTH:g} times as large as the one before follow until one is not, of at most
-{FURTHEST} times as many.
+what it says has settled. Every {ARRIVES:g} seconds a task arrives, whose samples all are told of.
+Goals: at most {CORE:g} of a core, and at the 99th percentile no wait longer than a step,
+{STEP_MS:g} ms. The share is what as many learners need that are all answered in time, of the
+processor time of an answer, with everything that the coordinator's process does beside. Where as
+many as were asked for are within both, fleets {GROWTH:g} times as large as the one before follow
+until one is not, of at most {FURTHEST} times as many.
 """
 
 

@@ -40,7 +40,8 @@ def test_each_learner_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(fleet, "RATE", 1000)
     monkeypatch.setattr(leases, "SHORTEST", 0.05)  # with three trainings 0.06, as they are told
     monkeypatch.setattr(leases, "SHARE", 50 * leases.COST)
-    tasks = islice(fleet.alone(tmp_path / "home", lambda line: None), 3)
+    endless, newcomers = fleet.fleet_of(tmp_path / "home", lambda line: None)
+    tasks = islice(endless, 3)
     coordinator = Coordinator(tmp_path / "home", IdleLauncher())
     runs = [coordinator.submit(NOBODY, task).run_id for task in tasks]
     near = Near(coordinator)
@@ -57,7 +58,32 @@ def test_each_learner_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.M
         assert steps[0] == (20 if number < 2 else 60)
         assert [one.first for one in asked] == [0, *accumulate(steps[:-1])]
         assert coordinator._registry.run(run_id).reached == asked[-1].last
+    arrived = coordinator.submit(NOBODY, next(newcomers)).task
+    reached = asked[-1].last
+    next_lease = Lease(run_id=runs[-1], first=reached + 1, last=reached + 60, since=reached)
+    assert {one.shard.task for one in coordinator.lease(next_lease).arrivals} == {arrived}
     coordinator.close()
+
+
+@pytest.mark.parametrize(
+    ("told", "asked", "found"),
+    [
+        ([8.0, 5.0, 5.2], [10.0, 8.0, 5.0], 5.2),
+        ([10.0], [10.0], 10.0),
+        ([5.0, 9.0] * 3, [10.0, 5.0, 9.0, 5.0, 9.0, 5.0], 9.0),  # it never settles
+    ],
+)
+def test_what_is_measured_begins_once_the_lease_is_what_it_was(
+    told: list[float], asked: list[float], found: float
+) -> None:
+    leases_asked, answers = list[float](), iter(told)
+
+    def ask(lease: float) -> list[fleet.Answer]:
+        leases_asked.append(lease)
+        return [fleet.Answer(1.0, next(answers))]
+
+    assert fleet.settled(ask) == found
+    assert leases_asked == asked
 
 
 def test_the_share_of_a_core_is_at_the_lease_that_the_coordinator_says() -> None:

@@ -96,8 +96,11 @@ def test_what_is_around_predictors_is_held_against_the_echo() -> None:
     told = PredictorsFound(PLAN, "2 x", 1 << 20, 25 << 20, rows, row(0, 0.005), slow, [read])
     assert [(goal.measured, goal.missed) for goal in told.goals()] == [
         (pytest.approx(1.2), False),
+        (pytest.approx(2.4), True),
         (pytest.approx(1.6), True),
+        (pytest.approx(4.0), True),
         (pytest.approx(1.8), True),
+        (pytest.approx(3.6), True),
     ]
     text = markdown(told, "tacl bench serve --predictors 1,2")
     for part in (
@@ -109,7 +112,8 @@ def test_what_is_around_predictors_is_held_against_the_echo() -> None:
         "| echo | zipf | - | 4.0 | 1.0 | - | 5.0 | - | - | 1 |",
         "| processor time around predictors (2, zipf), of a slow echo's | 1.5 | 1.60 | missed |",
         "| /v1/compositions/USER | 1.5 | 298 | 4.0 | 18.0 | 10.0 | 1.80 | 298 | 5.0 | 3.60 |",
-        "2 of 3 missed",
+        "| processor time of GET /v1/compositions/USER, of the echo's | 1.5 | 3.60 | missed |",
+        "5 of 6 missed",
     ):
         assert part in text, part
 
