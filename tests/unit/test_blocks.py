@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from typer.core import TyperGroup
 from typer.testing import CliRunner
 
+import tacl
 from cluster.client.client import Client
 from cluster.domain.operations import StartedCluster
 from cluster.runtime import doctor
@@ -66,6 +68,20 @@ def test_python(block: Block, client: Client) -> None:
         (before,) = (b for b in blocks("python", "docs/how-to/own-data.md") if "submit(" in b.code)
         before.run()
     block.run()
+
+
+def test_readme_trains_with_the_loop_that_is_here_and_in_an_own_one() -> None:
+    """Each in at most fifteen lines beside its imports; an own loop learns its task."""
+    here, own = blocks("python", "README.md")
+    for block, call in ((here, "tacl.train("), (own, "optimizer.step()")):
+        lines = [line for line in block.code.splitlines() if not line.startswith("import ")]
+        assert call in block.code
+        assert len([*filter(None, lines)]) <= 15
+    torch.manual_seed(0)
+    known: dict[str, Any] = own.run()
+    rows, vectors = (known["x"], known["y"]), {"mine": known["vector"]}
+    found = tacl.evaluate(known["base"], rows, known["head"], vectors)
+    assert found.accuracy({"mine": 1.0}) > found.accuracy({}) + 0.05
 
 
 @pytest.mark.parametrize("block", PYTHON, ids=str)
