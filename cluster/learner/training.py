@@ -39,6 +39,7 @@ from tacl.heads.head import Head
 from tacl.models.linearized import LinearizedEncoder
 from tacl.training.config import TrainConfig, default_config
 from tacl.training.loop import Engine, PlainEngine, StepRecord, Store, train
+from tacl.training.penalties import other_tasks
 from tacl.vectors import Params, TaskVector
 
 CHECKPOINT_SECONDS = 45.0
@@ -228,7 +229,9 @@ class TrainingState:
 
         def ask() -> tuple[range, Sequence[Arrival], bool, bool]:
             done, now = len(self._leased), time.monotonic()
-            left = 1 if self._hears_more else self.config.steps - step
+            left, config = self.config.steps - step, self.config
+            enough = is_enough(config.penalty, self.shards, left, config.penalty_batch)
+            left = 1 if self._hears_more and not enough else left
             steps = leased(done, now - self._asked_at, self._seconds, left)
             last, since = step + steps - 1, self._leased[-1] if done else -1
             asked = Lease(
@@ -308,6 +311,14 @@ def leased(done: int, took: float, seconds: float, left: int) -> int:
     """How many of the steps that are left the next lease is of, which is to be of so many seconds,
     when `done` steps `took` so many."""
     return min(left, max(1, int(seconds * done / max(took, 1e-9))))
+
+
+def is_enough(penalty: str, known: Sequence[object], left: int, rows: int) -> bool:
+    """Whether the steps that are left penalise no more tasks than these: in a home of thousands a
+    run is told of the others as its leases end."""
+    if penalty == "curvature":
+        return False  # of the statistics of all
+    return len(known) >= left * len(other_tasks(penalty, 0, known, rows))
 
 
 def page_by_page(known: Callable[[Lease], Leave], asked: Lease) -> Leave:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,9 +27,9 @@ def home(tmp_path: Path) -> Home:
     return tiny.home(tmp_path)
 
 
-def new_task(home: Home, number: int) -> Submission:
+def new_task(home: Home, number: int, **chosen: Any) -> Submission:
     options = {"steps": STEPS, "learning_rate": 1e-3, "strength": 0.1, "engine": "plain"}
-    return tiny.submission(home, number, noise=90, **options)
+    return tiny.submission(home, number, noise=90, **(options | chosen))
 
 
 @pytest.mark.parametrize("seconds", [2.0, -1.0])
@@ -198,3 +199,27 @@ def test_while_more_is_to_be_told_a_lease_is_of_one_step(
     assert teller.leases[:2] == [(0, 4, -1), (0, 4, 0)]  # the first page, and what is behind it
     assert teller.leases[2:6] == [(5, 5, 4), (5, 5, 5), (6, 6, 5), (6, 6, 6)]
     assert teller.leases[6:] == [(7, 7, 6), (8, 12, 7), (13, 13, 12)]
+
+
+def test_once_it_knows_a_task_for_each_step_that_is_left_leases_are_as_long_as_ever(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (training, arrivals):
+        monkeypatch.setattr(module, "PAGE", 1)
+    monkeypatch.setattr(training, "leased", lambda done, took, seconds, left: min(2, left))
+    others = [tiny.shard_of(new_task(home, n), ordinal=n) for n in range(2, 9)]
+    teller = Paged([tiny.generic(home), *others])
+    train(home, new_task(home, 1, steps=8, penalty="cyclical"), teller)
+    leases = list(dict.fromkeys((first, last) for first, last, _ in teller.leases))
+    assert leases == [(0, 1), (2, 2), (3, 3), (4, 4), (5, 6), (7, 7)]
+    assert teller.waiting  # of whom it was not told
+
+
+@pytest.mark.parametrize("penalty", ["strict", "curvature"])
+def test_penalties_of_all_tasks_hear_of_all(penalty: str) -> None:
+    known, left = [object()] * 1000, 3
+    assert not training.is_enough(penalty, known, left, 16)
+    assert training.is_enough("cyclical", known, left, 16)
+    assert training.is_enough("mixed", known, left, 16)
+    assert not training.is_enough("mixed", known, 63, 16)
+    assert training.is_enough("none", [], left, 16)
