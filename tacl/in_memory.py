@@ -34,7 +34,10 @@ Rows = Mapping[str, Inputs] | tuple[Inputs, Tensor]
 def features(base: Backbone, inputs: Inputs) -> Tensor:
     """f(x; theta0) of every row, before normalisation: [N, D], float32, on the CPU.
 
-    Raises EmptySplit for no rows, BadBase for a wrapped module that gives something else.
+    `inputs`: rows as the base model takes them, a tensor [N, ...] or a sequence of rows.
+
+    Raises EmptySplit for no rows, BadBase for a wrapped module that gives something else than one
+    tensor [B, D].
     """
     return materialized_features(base, {}, _items(inputs))
 

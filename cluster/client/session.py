@@ -93,6 +93,7 @@ class Session:
 
     @cached_property
     def predictor(self) -> PredictorAPI:
+        """Who answers queries: the server's predictors, or one that the home starts."""
         if self._predictor is not None:
             return self._predictor
         from cluster.serving.local import HomePredictor

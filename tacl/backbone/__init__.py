@@ -1,4 +1,4 @@
-"""The pre-trained encoder and its preprocessing, by name: embedded, hf, open_clip or timm."""
+"""The base model and its preprocessing, by name: embedded, hf, open_clip or timm."""
 
 from tacl.backbone import clip, hf, vision
 from tacl.backbone.core import Backbone
@@ -16,7 +16,7 @@ LOADERS = {
 
 
 def load_backbone(text: str) -> Backbone:
-    """The pre-trained encoder that `text` names: theta0, its preprocessing, its kind of head.
+    """The base model that `text` names: theta0, its preprocessing, its kind of head.
 
     Args:
         text: `embedded` (pictures, comes with TACL), `hf:DIRECTORY_OR_ID` (a sentence encoder),
@@ -26,6 +26,8 @@ def load_backbone(text: str) -> Backbone:
     Raises:
         BaseNotFound: it is not where it was looked for.
         BadBase: it was found and cannot be used, or `text` is of no known form.
+
+    Source: Sentence-BERT, arXiv 1908.10084 (`hf`); CLIP, arXiv 2103.00020 (`open_clip`).
     """
     spec = BaseSpec.parse(text)
     return LOADERS[spec.scheme](spec)

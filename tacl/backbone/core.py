@@ -1,4 +1,4 @@
-"""A pre-trained encoder with all that is needed to use it: theta0, preprocessing, head kind."""
+"""A base model with all that is needed to use it: theta0, preprocessing, head kind."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ TEXTS_AT_ONCE = 64
 
 @dataclass
 class Backbone:
-    """encoder(batch) -> features [B, D] before normalisation, in eval mode and float32.
+    """The base model: encoder(batch) -> features [B, D] before normalisation, in eval mode.
+
+    `load` and `wrap` make one; its weights stay as they are. `digest`, a sha256 in hex over theta0
+    and preprocessing, is what vectors remember of it.
 
     `trainable`: fnmatch patterns over the names of encoder.named_parameters(), the blocks that a
     task vector has by default. `text_tower` maps texts to features [N, D] in the space of the
@@ -59,26 +62,35 @@ class Backbone:
 
     @property
     def modality(self) -> Literal["image", "text"]:
+        """What its rows are made of; "text" also where a wrapped module reads tensors."""
         return "image" if self.inputs.modality == "image" else "text"
 
     @property
     def head_kind(self) -> Literal["text", "prototype"]:
+        """What heads are made of: class names, by `text_head`, or labelled rows, by
+        `prototype_head`."""
         return "text" if self.text_tower else "prototype"
 
     @property
     def device(self) -> torch.device:
+        """Where theta0 is, and where batches are put."""
         return next(chain(self.encoder.parameters(), self.encoder.buffers())).device
 
     def prepare(self, raw: bytes | str) -> Item:
-        """One input; BadSample when it is unreadable, ModalityMismatch for a text as image."""
+        """One row of one input: uint8 [3, S, S] of a picture's bytes, int64 [L] of a text.
+
+        Raises BadSample when it is unreadable, ModalityMismatch for a text as image, and for
+        anything where a wrapped module reads tensors.
+        """
         return self.inputs.prepare(raw)
 
     def is_cut(self, raw: bytes | str) -> bool:
-        """Whether the end of a text is beyond what the encoder reads."""
+        """Whether the end of a text is beyond what the base model reads. Raises BadSample."""
         return isinstance(self.inputs, Texts) and self.inputs.is_cut(raw)
 
     def collate(self, items: Sequence[Item]) -> Batch:
-        """A batch on the encoder's device."""
+        """A batch of rows on `device`: float32 [B, 3, S, S] of pictures, of texts input_ids and
+        attention_mask, int64 [B, L]; of a wrapped module's rows their stack, [B, ...]."""
         return self.inputs.collate(items, self.device)
 
     def watched(self, batch: Batch) -> AbstractContextManager[Callable[[Tensor], Tensor]]:
@@ -93,7 +105,10 @@ class Backbone:
 
     @torch.no_grad()
     def encode_texts(self, texts: Sequence[str]) -> Tensor:
-        """Features [N, D] of texts in the space of the encoder's features, float32, on the CPU."""
+        """Features [N, D] of texts in the space of the encoder's features, float32, on the CPU.
+
+        Raises BadBase where there is no text tower. Source: CLIP, arXiv 2103.00020.
+        """
         if self.text_tower is None:
             raise BadBase(f"base {self.spec} has no text tower; its heads are class prototypes")
         chunks = [texts[i : i + TEXTS_AT_ONCE] for i in range(0, len(texts), TEXTS_AT_ONCE)]

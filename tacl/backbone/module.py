@@ -47,6 +47,8 @@ def wrap(module: nn.Module, trainable: Sequence[str] = ("*",)) -> Backbone:
         trainable: fnmatch patterns over the names of `module.named_parameters()`: the blocks that
             task vectors have. A pattern that matches nothing is refused by `linearize`.
 
+    Raises RuntimeError where torch cannot copy the module, as one that keeps a tensor with its
+    graph; ValueError for a lazy one that has seen no row and so has no weights.
     Source: the pre-trained model of task arithmetic, arXiv 2212.04089.
     """
     encoder = copy.deepcopy(module)

@@ -32,8 +32,12 @@ class RowLoss(Protocol):
 class Head:
     """Row c of weight_CD belongs to classes[c]; unit rows, but where a probe learned them.
 
-    With `narrow_CD`, `weight_CD` reads the views of a row (`beside`); `narrow_CD` reads f + J tau
-    alone, for where nothing else is known, as in an exported encoder.
+    `scale` multiplies cosines, so logits have no unit. With `narrow_CD`, `weight_CD` reads the
+    views of a row (`beside`); `narrow_CD` reads f + J tau alone, for where nothing
+    else is known, as in an exported model.
+
+    Raises ValueError for other than one class a row.
+    Source: CLIP, arXiv 2103.00020, classifies by scaled cosines.
     """
 
     weight_CD: Tensor
@@ -74,16 +78,17 @@ class Head:
         return rows_BV[..., : self.weight_CD.shape[1]]
 
     def narrow(self) -> Head:
-        """Of the moved features alone."""
+        """The head of the moved features alone: logits of f + J tau, [B, D]."""
         if self.narrow_CD is None:
             return self
         return Head(self.narrow_CD, self.scale, self.classes)
 
     def losses(self, features_BD: Tensor, labels_B: Tensor) -> Tensor:
-        """Cross-entropy of each row, [B]."""
+        """Cross-entropy of each row, [B], in nats; `labels_B`: int64 numbers of `classes`."""
         return cross_entropy(self.logits(features_BD), labels_B, reduction="none")
 
     def to(self, device: torch.device | str) -> Head:
+        """The same with its weights on this device; in the dtype that they have."""
         narrow_CD = None if self.narrow_CD is None else self.narrow_CD.to(device)
         return Head(self.weight_CD.to(device), self.scale, self.classes, narrow_CD)
 
@@ -98,6 +103,7 @@ class Head:
 
     @staticmethod
     def from_params(params: Params) -> Head:
+        """What `to_params` made of a head. KeyError or ValueError: it was something else."""
         classes = json.loads(bytes(params["classes"].tolist()).decode())
         return Head(params["weight"], params["scale"].item(), tuple(classes), params.get("narrow"))
 

@@ -25,10 +25,17 @@ REGIMES = ("linearized", "ordinary")
 
 @dataclass(frozen=True, eq=False)
 class TaskVector:
-    """theta - theta0 of one task. `base` is the digest of the encoder that it belongs to.
+    """theta - theta0 of one task, block by block, of the shapes that the base model's have.
 
-    `regime` says in which model it was trained, and so in which it may be added: linearized at
-    theta0, or ordinary.
+    Args:
+        task: its name.
+        base: the digest of the base model that it belongs to, `Backbone.digest`.
+        regime: in which model it was trained, and so in which it may be added: linearized at
+            theta0, or ordinary.
+        blocks: by the name of the parameter; `to_params` gives them dense, in float32.
+
+    Raises ValueError for another regime.
+    Source: arXiv 2212.04089 (task vectors); arXiv 2305.12827 (linearized).
     """
 
     task: str
@@ -42,11 +49,17 @@ class TaskVector:
 
     @staticmethod
     def of_params(task: str, base: str, regime: Regime, tau: Mapping[str, Tensor]) -> TaskVector:
+        """Of tensors by block, as `LinearizedEncoder.tau_dict` gives them, in their own dtype.
+
+        On the CPU and without a graph; where they are so already, memory is shared. Nothing is
+        compared with the base model here: `LinearizedEncoder.load_tau` refuses what does not fit.
+        Raises ValueError for another regime.
+        """
         blocks = {n: Dense(v.detach().cpu().contiguous()) for n, v in tau.items()}
         return TaskVector(task, base, regime, blocks)
 
     def require_base(self, digest: str, what: str, here: str = "this home's") -> None:
-        """Raises BaseMismatch where it is not of the encoder of this digest."""
+        """Raises BaseMismatch where it is not of the base model of this digest."""
         if self.base != digest:
             raise BaseMismatch(
                 f"{what} belongs to the base {self.base[:12]}, and {here} is {digest[:12]}; use "
@@ -54,27 +67,33 @@ class TaskVector:
             )
 
     def stored(self, storage: Storage) -> TaskVector:
-        """The same with smaller blocks: what is lost is lost for good."""
+        """The same with smaller blocks: what is lost is lost for good.
+
+        `storage`: "float32", "bfloat16", "int8" or "int4"; see `tacl/vectors/blocks.py`.
+        """
         blocks = {name: stored(block.dense(), storage) for name, block in self.blocks.items()}
         return replace(self, blocks=blocks)
 
     def to_params(self) -> Params:
-        """Dense float32 blocks."""
+        """tau by block: dense, float32, of the base model's shapes."""
         return {name: block.dense() for name, block in self.blocks.items()}
 
     @cached_property
     def digest(self) -> str:
-        """sha256 over content, head and tensors as kept; not over the order of a file."""
+        """sha256 over content, head and tensors as kept; not over the order of a file. In hex."""
         head = json.dumps(self._head(), sort_keys=True)
         return hashlib.sha256(f"{head}\0{params.digest(self._parts())}".encode()).hexdigest()
 
     @property
     def nbytes(self) -> int:
-        """Of all tensors, as kept."""
+        """Bytes of all tensors, as kept."""
         return sum(part.nbytes for part in self._parts().values())
 
     def save(self, path: Path) -> None:
-        """Equal vectors give equal bytes."""
+        """Into a safetensors file; equal vectors give equal bytes.
+
+        Raises safetensors.SafetensorError where it cannot be written.
+        """
         files.write(path, {**self._head(), "digest": self.digest}, self._parts())
 
     @staticmethod

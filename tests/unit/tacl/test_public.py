@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from functools import cached_property
 from importlib import import_module
-from types import ModuleType
+from types import FunctionType, ModuleType
 
 import pytest
 
@@ -28,12 +29,39 @@ def typed(module: ModuleType) -> dict[str, object]:
     }
 
 
+def said(module: ModuleType) -> dict[str, str | None]:
+    """The docstrings of what a module offers: of its classes also those of each public method and
+    property that is written in these rooms."""
+    found: dict[str, str | None] = {}
+    for name in set(module.__all__) - {"__version__"}:
+        found[name] = (one := getattr(module, name)).__doc__
+        for home in getattr(one, "__mro__", ()):
+            if home.__module__.partition(".")[0] in ("tacl", "cluster"):
+                own = {key: value for key, value in vars(home).items() if not key.startswith("_")}
+                described = {key: value for key, value in own.items() if is_described(value)}
+                found |= {f"{name}.{key}": value.__doc__ for key, value in described.items()}
+    return found
+
+
+def is_described(member: object) -> bool:
+    """Methods of all kinds and properties of both; fields and constants are told by their class."""
+    kinds = (FunctionType, property, cached_property, staticmethod, classmethod)
+    return isinstance(member, kinds)
+
+
+@pytest.mark.parametrize("module", [tacl, cluster])
+def test_every_public_method_and_property_says_what_it_is(module: ModuleType) -> None:
+    docstrings = said(module)
+    assert len(docstrings) > len(module.__all__)
+    silent = [name for name, text in docstrings.items() if not text or text.startswith(f"{name}(")]
+    assert silent == []
+
+
 @pytest.mark.parametrize("module", [tacl, cluster])
 def test_what_is_typed_is_what_is_found(module: ModuleType) -> None:
     found = {name: getattr(module, name) for name in module.__all__ if name != "__version__"}
     assert found == typed(module)
     assert set(module.__all__) <= set(dir(module))
-    assert all(one.__doc__ for one in found.values())
     with pytest.raises(AttributeError, match="nothing"):
         _ = module.nothing
 

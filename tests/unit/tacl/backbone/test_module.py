@@ -83,3 +83,23 @@ class Gives(nn.Module):
 def test_a_module_that_gives_no_features_is_refused_by_what_it_gives(kind: str, told: str) -> None:
     with pytest.raises(BadBase, match=f"module:Gives gives {told}; features are one tensor"):
         tacl.features(tacl.wrap(Gives(kind)), rows())
+
+
+class Keeping(nn.Module):
+    """It keeps a tensor with the graph by which it was made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(3))
+        self.twice = 2 * self.weight
+
+
+@pytest.mark.parametrize(
+    ("mine", "kind", "said"),
+    [(Keeping(), RuntimeError, "deepcopy"), (nn.LazyLinear(3), ValueError, "uninitialized")],
+)
+def test_a_module_that_is_not_copied_or_has_no_weights_is_refused(
+    mine: nn.Module, kind: type[Exception], said: str
+) -> None:
+    with pytest.raises(kind, match=said):
+        tacl.wrap(mine)
