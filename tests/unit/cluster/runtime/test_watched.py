@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import inspect
 import pickle
 import subprocess
 import sys
 import threading
 from typing import Any
 
+import pytest
 from ray import cloudpickle
 
+from cluster.domain.api import CoordinatorAPI, RunAPI
 from cluster.runtime.actors import TickingCoordinator
 from cluster.runtime.watched import WatchedCoordinator
 
 
 def public(kind: type) -> set[str]:
     return {name for name in dir(kind) if not name.startswith("_")}
+
+
+def parameters(kind: type, method: str) -> list[inspect.Parameter]:
+    return list(inspect.signature(getattr(kind, method)).parameters.values())
 
 
 class Behind:
@@ -29,6 +36,18 @@ def test_every_question_is_passed_on() -> None:
     actor: Any = WatchedCoordinator.__new__(WatchedCoordinator)
     actor._coordinator, actor._turn = Behind(), threading.Lock()
     assert actor.task("alice", name="faces") == ("alice", "faces")
+
+
+@pytest.mark.parametrize(
+    ("declared", "method"),
+    [(kind, name) for kind in (CoordinatorAPI, RunAPI) for name in sorted(public(kind))],
+)
+def test_the_coordinator_takes_what_is_declared(declared: type, method: str) -> None:
+    """It may have more defaults, and no others: arguments go by position."""
+    asked, taken = parameters(declared, method), parameters(TickingCoordinator, method)
+    assert [(one.name, one.kind) for one in taken] == [(one.name, one.kind) for one in asked]
+    for theirs, own in zip(asked, taken, strict=True):
+        assert theirs.default in (own.default, inspect.Parameter.empty), own.name
 
 
 def test_who_looks_it_up_imports_no_sql() -> None:
