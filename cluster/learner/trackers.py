@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from cluster.learner.tracking import TrackedRun, scalars
+from cluster.learner.tracked_run import TrackedRun, scalars
 from tacl.errors import BadConfig
 from tacl.training.loop import StepRecord
 

@@ -24,22 +24,13 @@ from queue import Empty, SimpleQueue
 from typing import Protocol
 
 from cluster.domain.outcomes import GivesWay
+from cluster.learner.tracked_run import TrackedRun
+from cluster.learner.trackers import MLflowRun, TensorBoard
 from tacl.training.loop import StepRecord
 
 SECONDS = 1.0  # what a tracker hears at once
 PATIENCE = 10.0  # for what it was not told yet, when the training is over or gives way
 LOG = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class TrackedRun:
-    """What is known of a training before its first step; after a death it starts again later."""
-
-    run_id: str
-    task: str
-    attempt: int
-    start_step: int
-    parameters: Mapping[str, object]
 
 
 class Tracker(Protocol):
@@ -50,17 +41,8 @@ class Tracker(Protocol):
         ...
 
 
-def scalars(record: StepRecord) -> dict[str, float]:
-    """Of one step, by the names that all trackers show; of the penalty where there was one."""
-    found = {"loss": record.loss, "gradient_norm": record.gradient_norm}
-    found["learning_rate"] = record.learning_rate
-    return found if record.penalty is None else {**found, "penalty": record.penalty}
-
-
 def asked_for(facts: TrackedRun) -> list[Callable[[], Tracker]]:
     """Those that the environment names; each is made in its own thread, with what it imports."""
-    from cluster.learner.trackers import MLflowRun, TensorBoard  # which import this file
-
     found: list[Callable[[], Tracker]] = []
     if os.environ.get("MLFLOW_TRACKING_URI"):
         found.append(partial(MLflowRun, facts))

@@ -27,7 +27,8 @@ from cluster.domain.work import Lease, Leave, Progress, Trained, TrainWork
 from cluster.learner.artifacts import Materials, asked_device
 from cluster.learner.interference import stored_vector
 from cluster.learner.progress import Begins, Hears, in_phases
-from cluster.learner.tracking import Tracked, TrackedRun, tracked
+from cluster.learner.tracked_run import TrackedRun
+from cluster.learner.tracking import Tracked, tracked
 from cluster.storage.checkpoints import Checkpoint, Checkpoints, checkpoints
 from cluster.storage.home import Home
 from tacl.curvature import measure

@@ -27,16 +27,15 @@ from ray.exceptions import RayError, RayTaskError
 from ray.util import list_named_actors
 
 from cluster.coordinator.core import Coordinator
-from cluster.domain.base import GPU_PARTS, Base
+from cluster.domain.base import GPU_PARTS
 from cluster.domain.outcomes import Finished, GaveWay, GivesWay, Gone, Lost, Outcome, Raised
 from cluster.domain.work import Work
 from cluster.runtime.assigned import Assigned
-from cluster.runtime.connection import COORDINATOR, NAMESPACE, unwrapped
+from cluster.runtime.connection import NAMESPACE
 from cluster.runtime.heap import Heap
 from cluster.runtime.logs import log_to
 from cluster.runtime.nodes import held_by, here, release_orphans, with_place_kept
 from cluster.runtime.process import LearnerProcess, attempt_of, name_of
-from cluster.runtime.watched import WatchedCoordinator
 from cluster.scheduler.adoption import Attempt
 from cluster.scheduler.reuse import RUNS, IdleLearner, late, next_of, stays
 from cluster.scheduler.state import Needs, Node
@@ -49,7 +48,7 @@ RETRY = 1.0  # seconds before a recovery that failed is tried again
 LOG = logging.getLogger(__name__)
 
 
-def _remote(cls: type, **options: Any) -> Callable[..., Any]:
+def actor_of(cls: type, **options: Any) -> Callable[..., Any]:
     """Make an actor of a plain class."""
     remote: Any = ray.remote(cls)
     return remote.options(**options).remote
@@ -119,7 +118,7 @@ class RayLauncher:
         leading = {"num_cpus": 0, "scheduling_strategy": here()}
         options = alone if needs.workers == 1 else leading
         lasting = {"name": name_of(attempt), "lifetime": "detached", "get_if_exists": True}
-        make = _remote(LearnerProcess, namespace=NAMESPACE, **lasting, **options)
+        make = actor_of(LearnerProcess, namespace=NAMESPACE, **lasting, **options)
         return make(self._home, self._learner, attempt)
 
     def learners(self) -> list[Attempt]:
@@ -232,30 +231,3 @@ class TickingCoordinator(Coordinator):
                 return
             except Exception:  # who would look after what runs, without this thread?
                 LOG.exception("a look at what runs failed, and is tried again")
-
-
-def start_coordinator(home: str, learner: str, pinned: bool, runs: int) -> Any:
-    """The detached, named actor that is restarted for ever; it answers when this returns. It stays
-    on the node of this process when `pinned`. `runs`: of a learner before it ends.
-
-    Its arguments are short strings: large ones are lost at a restart (ray #53727). Its methods are
-    idempotent by the ids they are given, so Ray may repeat a call that a restart interrupted.
-    """
-    lasting = {"lifetime": "detached", "max_restarts": -1, "max_task_retries": -1}
-    place = {"scheduling_strategy": here()} if pinned else {}
-    names = {"name": COORDINATOR, "namespace": NAMESPACE, "num_cpus": 0}
-    make = _remote(WatchedCoordinator, **names, **lasting, **place)
-    actor = make(home, learner, runs)
-    ray.get(actor.cluster.remote())
-    return actor
-
-
-def describe_base(home: str, spec: str, learner: str) -> Base:
-    """Load the encoder once, in a process that then ends. Raises BaseNotFound, BadBase."""
-    actor = _remote(LearnerProcess, num_cpus=0, scheduling_strategy=here())(home, learner)
-    try:
-        return ray.get(actor.describe_base.remote(spec))
-    except RayTaskError as error:
-        raise unwrapped(error) from None
-    finally:
-        ray.kill(actor)

@@ -25,7 +25,7 @@ from cluster.domain.loopback import on_loopback
 from cluster.domain.outcomes import Lost
 from cluster.domain.work import Lease, Leave, Progress
 from cluster.runtime.access import authenticate
-from cluster.runtime.near import running
+from cluster.runtime.served import running
 from cluster.storage.home import Home, Running
 from tacl.errors import BadConfig, ClusterNotRunning, StorageUnavailable, TaclError
 

@@ -106,7 +106,7 @@ def serve(home: Home, chosen: Founding, how: argparse.Namespace, renew: Again) -
     _require_usable(home, chosen)
     joined = _joined(home, chosen, how.address, how.insecure) if how.address else None
     with joined or _started(home, how.cpus) as running:
-        from cluster.runtime.actors import start_coordinator
+        from cluster.runtime.starting import start_coordinator
         from cluster.runtime.watch import PERIOD, Watch
 
         signal.signal(signal.SIGTERM, _leave)  # after Ray, which sets its own
@@ -319,7 +319,7 @@ def _prepare_environment(home: Home) -> None:
 
 def _found(home: Home, chosen: Founding, learner: str) -> None:
     """The base, loaded once, and the reference shard. Raises what is wrong with either."""
-    from cluster.runtime.actors import describe_base
+    from cluster.runtime.starting import describe_base
 
     _say(f"loading the base {chosen.base}")
     base: Base = describe_base(str(home.path), chosen.base or "", learner)

@@ -17,7 +17,7 @@ import psutil
 
 from cluster.domain.operations import StartedCluster
 from cluster.errors import TABLE
-from cluster.runtime import near
+from cluster.runtime import served
 from cluster.runtime.again import HEAD, head_here
 from cluster.storage.filesystem import absolute_uri
 from cluster.storage.home import FATAL, Founding, Home, require_founder
@@ -130,7 +130,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 def described(home: Home, started: bool) -> StartedCluster:
     """What runs. ClusterNotRunning when nothing does."""
-    settings, running = home.founded(), near.running(home)
+    settings, running = home.founded(), served.running(home)
     return StartedCluster(
         home=str(home.path),
         base=settings.base.spec,

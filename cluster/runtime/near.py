@@ -18,8 +18,9 @@ from threading import Thread
 from typing import Any, cast
 
 from cluster.domain.api import CoordinatorAPI
-from cluster.storage.home import Home, Running
-from tacl.errors import ClusterNotRunning, TaclError
+from cluster.runtime.served import running
+from cluster.storage.home import Home
+from tacl.errors import TaclError
 
 SOCKET = "coordinator.sock"  # whoever may read the home may connect
 PREDICTORS = "predictors.sock"  # of the server
@@ -97,20 +98,6 @@ def ask(home: Path, method: str, arguments: Sequence[object], name: str = SOCKET
     return found
 
 
-def running(home: Home) -> Running:
-    """The cluster that serves a home. Raises ClusterNotRunning, also where there is no home."""
-    found = home.running()
-    if found is None:
-        home.founded()
-        raise ClusterNotRunning(f"no cluster serves {home.path}; start it: {home.command('up')}")
-    if found.lost is not None:
-        raise ClusterNotRunning(
-            f"the cluster of {home.path} is being started again ({found.lost}); what was "
-            f"accepted goes on then. See {home.logs}."
-        )
-    return found
-
-
 class _NearCoordinator:
     def __init__(self, home: Home) -> None:
         self._home = home
@@ -123,7 +110,7 @@ class _NearCoordinator:
         try:
             return ask(self._home.path, method, arguments)
         except NotNear:
-            from cluster.runtime import connection
+            from cluster.runtime import connection  # which imports Ray
 
             return connection.patiently(self._home, connection.coordinator, method, arguments)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from cluster.api.limits import EXPLAINED_ROWS, INPUTS
 from cluster.api.service import Answered, Question
-from cluster.runtime import near
+from cluster.runtime import near, served
 from cluster.runtime.logs import log_to
 from cluster.storage.home import Home
 from tacl.errors import TooLarge
@@ -42,7 +42,7 @@ class HomePredictor:
         self._home = home
 
     def ask(self, question: Question) -> Answered:
-        near.running(self._home)
+        served.running(self._home)
         few = len(question.inputs) <= INPUTS
         if few and (len(question.inputs) == 1 or question.rows <= EXPLAINED_ROWS):
             # What is more than a server answers at once is nobody else's burden.

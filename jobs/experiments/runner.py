@@ -21,11 +21,11 @@ from typing import Any
 
 from cluster.runtime import processors
 from jobs.console.progress import Speed, time_left
-from jobs.experiments import table as tables
 from jobs.experiments.cache import Cells
 from jobs.experiments.context import Bench, LoadedBase
+from jobs.experiments.files import write
 from jobs.experiments.suites import Suite
-from jobs.experiments.table import Entry, Spec, Table
+from jobs.experiments.table import Entry, Spec, Table, grown
 from tacl.errors import BadConfig, RunFailed
 from tacl.spec import BaseSpec
 from tacl.training.config import Precision
@@ -108,7 +108,7 @@ def _written(request: TableRequest, bench: Bench, entries: Sequence[Entry], draw
             table.add(entry)
         table.sort(request.spec.variants(request.suite))
         request.spec.finish(table)
-        files = tables.write(table, request.out, request.spec.picture if draws else None)
+        files = write(table, request.out, request.spec.picture if draws else None)
     return Done(table, files, bench.cells.made)
 
 
@@ -124,7 +124,7 @@ def _grown(request: TableRequest, base: LoadedBase, data: Sizes) -> Table:
     settings = {"suite": suite.as_dict(), "base": base.backbone.digest}
     name, title = f"{spec.name}-{suite.name}", f"{spec.name}, {suite.name}"
     fresh = Table(name, title, spec.about, spec.columns, settings, data, [request.command])
-    return tables.grown(fresh, request.out / f"{name}.json")
+    return grown(fresh, request.out / f"{name}.json")
 
 
 def _sizes(request: TableRequest, bench: Bench) -> Sizes:

@@ -16,7 +16,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cluster.storage.drafts import beside
 from jobs.experiments.bootstrap import Difference
 from jobs.experiments.cache import Cost, together
 from jobs.experiments.context import Bench
@@ -190,22 +189,6 @@ def _differences(name: str, was: Any, now: Any) -> Iterator[tuple[str, Any, Any]
 def _entry(known: dict[str, Any]) -> Entry:
     costs: dict[str, Any] = {name: Cost(**known[name]) for name in ("training", "merging")}
     return Entry(**{**known, **costs})
-
-
-def write(table: Table, folder: Path, picture: Callable[[Table, Path], None] | None) -> list[Path]:
-    """NAME.json, NAME.md and, by a `picture`, NAME.png, each whole or as it was before."""
-    from jobs.experiments.markdown import markdown
-
-    kinds = ("json", "md", "png") if picture else ("json", "md")
-    paths = [folder / f"{table.name}.{kind}" for kind in kinds]
-    with beside(paths[0]) as path:
-        path.write_text(json.dumps(table.as_dict(), indent=1, sort_keys=True) + "\n")
-    with beside(paths[1]) as path:
-        path.write_text(markdown(table))
-    if picture:
-        with beside(paths[2]) as path:
-            picture(table, path)
-    return paths
 
 
 Train = Callable[[Bench, str], TrainedVector]

@@ -26,16 +26,19 @@ def parsed(*folders: str) -> dict[str, ast.Module]:
         gc.enable()
 
 
-def imports(node: ast.AST, modules: set[str]) -> set[str]:
-    """Of these modules, those that are imported while the file is, and not for types alone."""
+def imports(node: ast.AST, modules: set[str], late: bool) -> set[str]:
+    """Of these modules, those that are imported, not for types alone: while the file is, and if
+    `late` when a function is called."""
     match node:
         case ast.Import(names=names):
             return modules & {alias.name for alias in names}
         case ast.ImportFrom(module=str(module), names=names):
             return modules & {f"{module}.{alias.name}" for alias in names} or modules & {module}
-        case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.If(test=ast.Name(id="TYPE_CHECKING")):
+        case ast.If(test=ast.Name(id="TYPE_CHECKING")):
             return set()
-    return {name for child in ast.iter_child_nodes(node) for name in imports(child, modules)}
+        case ast.FunctionDef() | ast.AsyncFunctionDef() if not late:
+            return set()
+    return {name for child in ast.iter_child_nodes(node) for name in imports(child, modules, late)}
 
 
 def test_no_file_is_longer_than_450_lines_and_no_function_than_60() -> None:
@@ -48,9 +51,13 @@ def test_no_file_is_longer_than_450_lines_and_no_function_than_60() -> None:
 
 
 def test_no_files_import_each_other_in_a_circle() -> None:
+    """Nor inside functions, but for rules of a dual tensor, which make other dual tensors."""
     name = {file: file[:-3].replace("/", ".").removesuffix(".__init__") for file in parsed(*ROOMS)}
     modules = set(name.values())
-    needs = {name[file]: imports(tree, modules) for file, tree in parsed(*ROOMS).items()}
+    needs = {
+        name[file]: imports(tree, modules, late=not file.startswith("tacl/dual/"))
+        for file, tree in parsed(*ROOMS).items()
+    }
     TopologicalSorter(needs).prepare()  # raises CycleError
 
 

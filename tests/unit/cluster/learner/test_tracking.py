@@ -17,7 +17,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from cluster.domain.work import Trained
 from cluster.learner import trackers, tracking, training
 from cluster.learner.learner import Learner
-from cluster.learner.tracking import Tracked, TrackedRun
+from cluster.learner.tracked_run import TrackedRun
+from cluster.learner.tracking import Tracked
 from cluster.storage.home import Home
 from tacl.errors import BadConfig
 from tacl.training.loop import StepRecord

@@ -1,0 +1,43 @@
+"""The actors that a head process starts: the coordinator, and before a home has one, who loads its
+base."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ray
+from ray.exceptions import RayTaskError
+
+from cluster.domain.base import Base
+from cluster.runtime.actors import actor_of
+from cluster.runtime.connection import COORDINATOR, NAMESPACE, unwrapped
+from cluster.runtime.nodes import here
+from cluster.runtime.process import LearnerProcess
+from cluster.runtime.watched import WatchedCoordinator
+
+
+def start_coordinator(home: str, learner: str, pinned: bool, runs: int) -> Any:
+    """The detached, named actor that is restarted for ever; it answers when this returns. It stays
+    on the node of this process when `pinned`. `runs`: of a learner before it ends.
+
+    Its arguments are short strings: large ones are lost at a restart (ray #53727). Its methods are
+    idempotent by the ids they are given, so Ray may repeat a call that a restart interrupted.
+    """
+    lasting = {"lifetime": "detached", "max_restarts": -1, "max_task_retries": -1}
+    place = {"scheduling_strategy": here()} if pinned else {}
+    names = {"name": COORDINATOR, "namespace": NAMESPACE, "num_cpus": 0}
+    make = actor_of(WatchedCoordinator, **names, **lasting, **place)
+    actor = make(home, learner, runs)
+    ray.get(actor.cluster.remote())
+    return actor
+
+
+def describe_base(home: str, spec: str, learner: str) -> Base:
+    """Load the encoder once, in a process that then ends. Raises BaseNotFound, BadBase."""
+    actor = actor_of(LearnerProcess, num_cpus=0, scheduling_strategy=here())(home, learner)
+    try:
+        return ray.get(actor.describe_base.remote(spec))
+    except RayTaskError as error:
+        raise unwrapped(error) from None
+    finally:
+        ray.kill(actor)

@@ -1,0 +1,25 @@
+"""A table as its files: for programs, for readers, and as a picture."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from cluster.storage.drafts import beside
+from jobs.experiments.markdown import markdown
+from jobs.experiments.table import Table
+
+
+def write(table: Table, folder: Path, picture: Callable[[Table, Path], None] | None) -> list[Path]:
+    """NAME.json, NAME.md and, by a `picture`, NAME.png, each whole or as it was before."""
+    kinds = ("json", "md", "png") if picture else ("json", "md")
+    paths = [folder / f"{table.name}.{kind}" for kind in kinds]
+    with beside(paths[0]) as path:
+        path.write_text(json.dumps(table.as_dict(), indent=1, sort_keys=True) + "\n")
+    with beside(paths[1]) as path:
+        path.write_text(markdown(table))
+    if picture:
+        with beside(paths[2]) as path:
+            picture(table, path)
+    return paths
