@@ -12,11 +12,11 @@ class TaclError(Exception):
 
 
 class BaseNotFound(TaclError):
-    """The pre-trained encoder, or its weights, is not where it was looked for."""
+    """The base model, or its weights, is not where it was looked for."""
 
 
 class BadBase(TaclError):
-    """The pre-trained encoder was found and cannot be used as asked."""
+    """The base model was found and cannot be used as asked."""
 
 
 class BadSample(TaclError):
@@ -44,7 +44,7 @@ class LabelOutOfRange(TaclError):
 
 
 class ModalityMismatch(TaclError):
-    """Images were given to a text encoder, or texts to an image encoder."""
+    """Images were given to a base model of texts, or texts to one of images."""
 
 
 class SameData(TaclError):
@@ -76,7 +76,7 @@ class MixedRegimes(TaclError):
 
 
 class BaseMismatch(TaclError):
-    """A vector belongs to another pre-trained encoder."""
+    """A vector belongs to another base model."""
 
 
 class BadCheckpoint(TaclError):

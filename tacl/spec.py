@@ -1,4 +1,4 @@
-"""The name of a pre-trained encoder, as a person writes it: SCHEME:NAME[@WEIGHTS][?size=N].
+"""The name of a base model, as a person writes it: SCHEME:NAME[@WEIGHTS][?size=N].
 
 Knows no tensors, so that a name is checked where it is typed.
 """

@@ -32,7 +32,7 @@ ROUTER = APIRouter(route_class=Guarded, tags=["predictions"])
 async def predict(body: Ask, asked: Look) -> Answers:
     """The likeliest task and class of each input, and the probabilities of all, from the user's
     model as it is now. Where tasks are named, those of their classes within each. Of more than
-    64,000 probabilities the least likely of each task are left out (`untold`)."""
+    64,000 probabilities the least likely of each task are left out: `more_classes`."""
     inputs = [_raw(one, place) for place, one in enumerate(body.inputs)]
     return await answered(body, inputs, asked)
 

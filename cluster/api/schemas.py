@@ -158,7 +158,7 @@ class Ask(Wire):
 
 
 class Explain(Wire):
-    """Some inputs for one model; each passes through the encoder once for every vector."""
+    """Some inputs for one model; each passes through the base model once for every vector."""
 
     user: Name | None = Field(default=None, description="Default: whoever asks.")
     inputs: list[Input] = Field(

@@ -42,7 +42,7 @@ class Question:
 
     @property
     def rows(self) -> int:
-        """That pass through the encoder: explained, an input does once for each vector."""
+        """That pass through the base model: explained, an input does once for each vector."""
         return len(self.inputs) * (max(1, len(self.model.terms)) if self.explain else 1)
 
     def of_each_task(self, sizes: Sequence[int]) -> int | None:
@@ -55,7 +55,7 @@ class Question:
 @dataclass(frozen=True)
 class Answered:
     """An answer per input, and those of the base model alone when they were asked for; or the
-    features of each; or an explanation of each. `untold`: classes of each answer that it leaves
+    features of each; or an explanation of each. `more_classes`: so many classes each answer leaves
     out."""
 
     answers: list[Ranked]
@@ -63,7 +63,7 @@ class Answered:
     belonging: list[Belonging] = field(default_factory=list)
     features: list[list[float]] | None = None
     explanations: tuple[Explanation, ...] = ()
-    untold: int = 0
+    more_classes: int = 0
 
     def told(
         self,
@@ -82,7 +82,7 @@ class Answered:
             base=None if self.base is None else tuple(self.base),
             seconds=seconds,
             measured=measured,
-            untold=self.untold,
+            more_classes=self.more_classes,
         )
 
     def explained(self, asked: Question) -> Explanations:

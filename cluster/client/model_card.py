@@ -56,7 +56,7 @@ def text_of(card: Card) -> str:
     parts = [
         f"---\n{_metadata(card)}\n---\n",
         f"# {card.model.user}\n",
-        f"A pre-trained encoder, `{base}`, moved by {_count(card)}: {_how(card)}.\n",
+        f"A base model, `{base}`, moved by {_count(card)}: {_how(card)}.\n",
         _tasks(card),
         _unnamed(card),
         _exactness(card),

@@ -105,7 +105,7 @@ class Session:
         return RequestContext(user=self.user, request_id=request_id or new_id())
 
     def base(self) -> Base:
-        """The encoder that answers here. Raises ClusterNotRunning."""
+        """The base model that answers here. Raises ClusterNotRunning."""
         return self.home.founded().base if self._server is None else self._base_there
 
     @cached_property

@@ -28,9 +28,9 @@ def text_of_vector(card: VectorCard) -> str:
     parts = [
         f"---\n{_metadata(card)}\n---\n",
         f"# {vector.task}\n",
-        f"A task vector: what `{vector.task}` changes in the pre-trained encoder `{base}`, for the "
+        f"A task vector: what `{vector.task}` changes in the base model `{base}`, for the "
         f"{vector.regime} model f(x) + J(x)τ, in which vectors are added. It says nothing without "
-        "that encoder.\n",
+        "that model.\n",
         _accuracies(card),
         f"## Use\n\nBeside the tasks of another home of this base:\n\n"
         f"{importing(card.out, vector.task)}\n\nIn a program of your own:\n\n"
@@ -114,7 +114,7 @@ import tacl
 
 base = tacl.load("{base_name(card.base)}")
 vector = tacl.TaskVector.load(Path("vector.safetensors"))
-assert vector.base == base.digest  # it belongs to this encoder alone
+assert vector.base == base.digest  # it belongs to this base model alone
 model = tacl.linearize(base)
 model.load_tau(vector.to_params())  # or tacl.composed([vector, another], [1.0, 1.0])
 with safe_open("heads.safetensors", "pt") as file:

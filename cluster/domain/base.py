@@ -110,7 +110,7 @@ class BlobRef(Message):
 
 
 class Base(Message):
-    """The one pre-trained encoder of a home."""
+    """The one pre-trained base model of a home."""
 
     spec: str
     digest: str

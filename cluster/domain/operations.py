@@ -168,7 +168,7 @@ class Answers(Reply):
     base: tuple[Ranked, ...] | None = Field(
         default=None, description="The answers of the base model alone, where they were asked for."
     )
-    untold: int = Field(
+    more_classes: int = Field(
         default=0,
         exclude_if=lambda classes: not classes,
         description="Classes that each answer leaves out, where those of all inputs together would "

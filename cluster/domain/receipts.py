@@ -32,7 +32,7 @@ class RetriedTask(Reply):
 
 
 class CancelledTask(Reply):
-    """`left`: it had no vector yet; its samples are out of the store, and its name is free."""
+    """`left`: it had no vector yet; its samples left the sample store, and its name is free."""
 
     task: str
     cancelled: tuple[str, ...]  # run ids

@@ -143,7 +143,7 @@ class Materials(Passes):
         return Labelled(self.prepared([raws[row] for row in rows]), torch.tensor(labels)[rows])
 
     def cut(self, data: BlobRef) -> int:
-        """How many rows are texts whose end the encoder does not read."""
+        """How many rows are texts whose end the base model does not read."""
         if self.backbone.modality == "image":
             return 0  # and all pictures would be read for it
         return sum(map(self.backbone.is_cut, samples.labelled_rows(self.blobs, data)[0]))
@@ -183,7 +183,7 @@ class Materials(Passes):
         return Store(task, [], math.nan, found.to(self.backbone.device))
 
     def vector(self, ref: VectorRef | Merged) -> TaskVector:
-        """CorruptBlob when the file is damaged, BaseMismatch when it is of another encoder."""
+        """CorruptBlob when the file is damaged, BaseMismatch when it is of another base model."""
         vector = TaskVector.load(self.blobs.local_path(ref.blob))
         merged = isinstance(ref, Merged)
         what = "a merged vector" if merged else f"version {ref.version} of {ref.task}"

@@ -1,7 +1,7 @@
 """Accuracies of a composition on the test splits of its tasks, by addition of kept tangents.
 
 The linearized model is linear in tau: what J(x) tau is on a data set is computed once for a vector
-and kept as a file; another subset, sign or coefficient of the same vectors costs no encoder pass.
+and kept as a file; another subset, sign or coefficient of the same vectors costs no pass.
 """
 
 from __future__ import annotations

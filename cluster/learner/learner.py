@@ -43,7 +43,7 @@ class Learner:
         self._known = known or Coordinators()
 
     def describe_base(self, spec: str) -> Base:
-        """Loads the encoder once, and tries what runs do. Raises BaseNotFound, BadBase."""
+        """Loads the base model once, and tries what runs do. Raises BaseNotFound, BadBase."""
         from tacl.backbone import load_backbone
         from tacl.models.linearized import linearize
         from tacl.models.mixed import mixes, three_inputs

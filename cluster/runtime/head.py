@@ -61,7 +61,7 @@ STORE_BYTES = 512 << 20  # Ray's object store: what is big goes through blobs
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m cluster.runtime.head", description=__doc__)
     parser.add_argument("--home", type=Path, required=True)
-    parser.add_argument("--base", help="the pre-trained encoder; needed the first time")
+    parser.add_argument("--base", help="the pre-trained base model; needed the first time")
     parser.add_argument("--generic", help="data set of the reference shard; likewise")
     parser.add_argument("--storage", help="URI of blobs and checkpoints; likewise")
     parser.add_argument("--registry", help="URL of the registry; likewise")

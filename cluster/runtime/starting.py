@@ -33,7 +33,7 @@ def start_coordinator(home: str, learner: str, pinned: bool, runs: int) -> Any:
 
 
 def describe_base(home: str, spec: str, learner: str) -> Base:
-    """Load the encoder once, in a process that then ends. Raises BaseNotFound, BadBase."""
+    """Load the base model once, in a process that then ends. Raises BaseNotFound, BadBase."""
     actor = actor_of(LearnerProcess, num_cpus=0, scheduling_strategy=here())(home, learner)
     try:
         return ray.get(actor.describe_base.remote(spec))

@@ -38,5 +38,5 @@ def joined(answers: Sequence[Answered]) -> Answered:
         belonging=list(chain.from_iterable(one.belonging for one in answers)),
         features=list(chain.from_iterable(features)) if features else None,
         explanations=tuple(chain.from_iterable(one.explanations for one in answers)),
-        untold=max(one.untold for one in answers),
+        more_classes=max(one.more_classes for one in answers),
     )

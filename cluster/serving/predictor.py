@@ -329,8 +329,10 @@ class _Asked:
         base = self._base and self._base.ranked(self.columns)
         ranked, belonging = self.ranked(self.columns), self.belonging(self.columns)
         classes = self.columns.classes
-        untold = sum(len(classes[task]) - len(of) for row in ranked[:1] for task, of in row.items())
-        return Answered(ranked, base, belonging, untold=untold)
+        more_classes = sum(
+            len(classes[task]) - len(of) for row in ranked[:1] for task, of in row.items()
+        )
+        return Answered(ranked, base, belonging, more_classes=more_classes)
 
     def belonging(self, columns: Columns) -> list[Belonging]:
         if self.novelty is None or not self.plain:

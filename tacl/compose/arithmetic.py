@@ -87,7 +87,7 @@ def require_one_model(vectors: Sequence[TaskVector]) -> None:
         if other.base != first.base:
             raise BaseMismatch(
                 f"{first.task} belongs to the base {first.base[:12]} and {other.task} to "
-                f"{other.base[:12]}; vectors of different encoders do not add up"
+                f"{other.base[:12]}; vectors of different base models do not add up"
             )
         if other.regime != first.regime:
             raise MixedRegimes(

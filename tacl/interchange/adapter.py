@@ -81,7 +81,7 @@ def vector_of_adapter(task: str, backbone: Backbone, folder: Path) -> ImportedVe
     if not blocks:
         raise BadCheckpoint(
             f"the adapter {folder} changes {list(layers)[:3] or 'no layer'}, and nothing of the "
-            f"encoder {backbone.spec}; give an adapter of this base"
+            f"base model {backbone.spec}; give an adapter of this base"
         )
     if not any(bool(block.dense().any()) for block in blocks.values()):
         raise BadCheckpoint(f"the adapter {folder} changes nothing: it was never trained")

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from docs.hooks import openapi
 from tests.support.blocks import PAGES
 from tests.support.places import ROOT
 
@@ -122,6 +123,13 @@ def test_files_that_are_linked_exist(document: str) -> None:
     assert linked
     folder = (ROOT / document).parent
     assert [name for name in linked if not (folder / name).exists()] == []
+
+
+def test_the_base_model_has_one_name() -> None:
+    """Where users read: an encoder is an architecture, and the glossary says so."""
+    read = {page: (ROOT / page).read_text() for page in PAGES if page != "docs/glossary.md"}
+    read["/v1/openapi.json"] = json.dumps(openapi())
+    assert [place for place, text in read.items() if re.search(r"\bencoders?\b", text, re.I)] == []
 
 
 def test_readme_is_short() -> None:

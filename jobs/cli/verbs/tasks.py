@@ -254,13 +254,13 @@ def cancel(
 ) -> cli.Told:
     """Stop a task's training or refresh and free its resources.
 
-    A task that has no vector yet leaves: its samples are out of the store and its name is free,
-    unless you --keep it.
+    A task that has no vector yet leaves: its samples are out of the sample store and its name
+    is free, unless you --keep it.
     """
     found = asked.cancel(name, keep)
     runs = console.tables.counted(len(found.cancelled), "run")
     said = f"{runs} cancelled" if found.cancelled else "nothing runs or waits"
-    left = "; its samples are out of the store and its name is free" if found.left else ""
+    left = "; its samples are out of the sample store and its name is free" if found.left else ""
     return found, lambda _: f"{name}: {said}{left}"
 
 

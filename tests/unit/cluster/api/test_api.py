@@ -95,7 +95,7 @@ def test_the_whole_way(people, world) -> None:
     assert (named["best"], named["answers"]) == ([], [{"trec": [["a", 0.75], ["b", 0.25]]}])
     assert [question.tasks for question in world[1].questions] == [None, ["trec"]]
     assert [question.told for question in world[1].questions] == [64_000] * 2
-    assert "untold" not in named
+    assert "more_classes" not in named
     assert eve.post("predict", {"inputs": [{"text": "what?"}] * 64}).status_code == 200
     assert world[1].questions[-1].told == 1000
     assert eve.post("compositions/eve/evaluation").status_code == 202

@@ -54,7 +54,7 @@ def test_pieces_are_small_and_their_answers_are_the_answer(
     assert all(part.rows <= most or len(part.inputs) == 1 for part in parts)
     assert [raw for part in parts for raw in part.inputs] == inputs
     assert joined([answered(part) for part in parts]) == answered(question)
-    assert joined([replace(answered(part), untold=3) for part in parts]).untold == 3
+    assert joined([replace(answered(part), more_classes=3) for part in parts]).more_classes == 3
     if not explain:
         assert len(parts) == -(-rows // most)
 

@@ -396,7 +396,7 @@ def test_cancelling_and_removing(tacl: Tacl, launcher: Instant) -> None:
     assert ok(tacl("cancel", "faces", "--keep")) == "faces: nothing runs or waits\n"
     assert "cancelled" in ok(tacl("status"))
     assert tacl("wait", "faces").exit_code == exit_code(RunFailed(""))
-    assert "its name is free" in ok(tacl("cancel", "faces"))
+    assert "out of the sample store and its name is free" in ok(tacl("cancel", "faces"))
     ok(tacl("submit", "faces", "--data", "data.csv", "--refresh", "never"))
     ok(tacl("cancel", "faces", "--keep"))
     launcher.broken.clear()
