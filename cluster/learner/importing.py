@@ -96,7 +96,7 @@ def _read(name: str, backbone: Backbone, path: Path) -> ImportedVector:
 
 def _notes(aside: tuple[str, ...], outside: dict[str, Block]) -> Iterator[str]:
     if aside:
-        yield f"left aside, because no part of the encoder: {_some(aside)}"
+        yield f"left aside, because no part of the base model: {_some(aside)}"
     if outside:
         yield f"changed in the checkpoint and not moved by vectors here: {_some(outside)}"
 

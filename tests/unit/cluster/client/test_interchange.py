@@ -82,7 +82,7 @@ def base_of(home: Home) -> str:
 def trees(client: Client, checkpoint: Path, data: Path) -> VectorStatus:
     """The imported task's first version."""
     told = client.import_checkpoint("trees", checkpoint, data)
-    assert told.notes == ("left aside, because no part of the encoder: head.bias, head.weight",)
+    assert told.notes == ("left aside, because no part of the base model: head.bias, head.weight",)
     client.wait()
     return client.vectors("trees")[0]
 

@@ -241,7 +241,7 @@ BROKEN: dict[str, tuple[Change, str]] = {
     ),
     "another model": (
         lambda t: {k.replace("encoder.", "decoder."): v for k, v in t.items()},
-        "nothing of the encoder",
+        "nothing of the base model",
     ),
     "an embedding": (
         lambda t: {
