@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
 Declared = Callable[[], list[inspect.Parameter]]
+ALSO = {"strength": "--penalty-weight"}  # a field's flag by the word that `tacl.train` has for it
 
 
 class _PlainFlags:
@@ -84,10 +85,10 @@ def _parameter(
 ) -> inspect.Parameter:
     """`unset`: what the help says of a default of None, if the description does not. A value that
     has a `parser` is one text."""
-    flag = "--" + name.replace("_", "-")
+    flags = ["--" + name.replace("_", "-"), *filter(None, [ALSO.get(name)])]
     said, _, default = (field.description or "").partition(" Default: ")
     shown = default.removesuffix(".") or unset if field.default is None else True
-    option = typer.Option(flag, help=said, show_default=shown, **settings)
+    option = typer.Option(*flags, help=said, show_default=shown, **settings)
     written = str | None if "parser" in settings else field.annotation
     return inspect.Parameter(
         name,

@@ -194,8 +194,9 @@ def test_json(tacl: Tacl) -> None:
     assert asked["best"] == [{"task": "faces", "label": "a", "probability": 0.75}]
 
 
-def test_what_is_chosen_of_the_penalty_is_the_tasks(tacl: Tacl) -> None:
-    chosen = ("--penalty", "mixed", "--strength", "2", "--grow-strength")
+@pytest.mark.parametrize("weight", ["--strength", "--penalty-weight"])
+def test_what_is_chosen_of_the_penalty_is_the_tasks(tacl: Tacl, weight: str) -> None:
+    chosen = ("--penalty", "mixed", weight, "2", "--grow-strength")
     ok(tacl("submit", "faces", "--data", "data.csv", *chosen))
     ok(tacl("submit", "digits", "--data", "data.csv", "--again"))
     options = {t["name"]: t["options"] for t in as_json(tacl("status", "--json"))["tasks"]}
