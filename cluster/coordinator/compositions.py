@@ -99,7 +99,7 @@ class CompositionRequests(Shell):
         visibility = self._visibility(context)
         for run in self._registry.runs(kinds=("compose",), run_ids=[run_id]):
             if _is_of(run, user, visibility):
-                return self._sight(context).composition_run(run)
+                return self._view(context).composition_run(run)
         raise UnknownRun(f"{user} has no composition in the making as run {run_id}")
 
     def cancel_compositions(self, context: RequestContext, user: str) -> CancelledCompositions:

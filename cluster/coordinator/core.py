@@ -37,15 +37,15 @@ class Coordinator(TaskRequests, VectorRequests, CompositionRequests, RunRequests
     ) -> ClusterStatus:
         with self._reading():
             self._board.look(self._state)
-            sight = self._sight(context)
-            sees = partial(views.is_seen, context, sight.visibility)
+            view = self._view(context)
+            sees = partial(views.is_seen, context, view.visibility)
             if not tasks:
                 page = self._board.page(context, since, sees)
-                return sight.status(page, self._base, self._trouble)
+                return view.status(page, self._base, self._trouble)
             for name in tasks:
                 self._seen_task(context, name)
-            told = sight.status(self._board.alone(tasks), self._base, self._trouble)
-            return sight.alone(told, partial(self._board.tells, sees=sees))
+            told = view.status(self._board.alone(tasks), self._base, self._trouble)
+            return view.alone(told, partial(self._board.tells, sees=sees))
 
     def version(self) -> str:
         with self._lock:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 
-from cluster.coordinator.views import PlanSight
+from cluster.coordinator.views import PlanView
 from cluster.domain import reports
 from cluster.domain.base import PAGE
 from cluster.domain.tasks import Shard
@@ -20,10 +20,10 @@ from tacl.evaluation.interference import report as findings
 REPORTED = 24  # tasks in one matrix, and the loudest pairs of all
 
 
-def interference(sight: PlanSight, shards: Mapping[str, Shard]) -> reports.InterferenceReport:
+def interference(view: PlanView, shards: Mapping[str, Shard]) -> reports.InterferenceReport:
     """The matrix of the champions on these shards, in order of arrival; and the loudest pairs of
     all tasks that are seen."""
-    registry, state = sight.registry, sight.state
+    registry, state = view.registry, view.state
     arrival = sorted(shards.values(), key=lambda shard: shard.ordinal)
     on = [shard.task for shard in arrival]
     champions = registry.champions_with_norms(on)
@@ -42,7 +42,7 @@ def interference(sight: PlanSight, shards: Mapping[str, Shard]) -> reports.Inter
     ]
     norms = {name: norm for name in names if (norm := champions[name].norm) is not None}
     errors = {pair: one.standard_error for pair, one in pairs.items()}
-    loud, found = loudest(state, sight.visibility.sees, REPORTED), findings(logits, norms)
+    loud, found = loudest(state, view.visibility.sees, REPORTED), findings(logits, norms)
     return reports.InterferenceReport(
         vectors=tuple(champions[name] for name in names),
         on=tuple(on),
@@ -79,9 +79,9 @@ def _relative(matrix: Matrix, vector: str, on: str) -> float | None:
     return ratio and ratio.value
 
 
-def of_task(sight: PlanSight, task: str) -> reports.TaskInterference:
+def of_task(view: PlanView, task: str) -> reports.TaskInterference:
     """A row and a column of the matrix of all tasks that are seen."""
-    state, sees = sight.state, sight.visibility.sees
+    state, sees = view.state, view.visibility.sees
     does = [(task, on) for on in state.rows.get(task, {}) if on != task and sees(on)]
     bears = [(one, task) for one in state.columns.get(task, ()) if one != task and sees(one)]
     return reports.TaskInterference(

@@ -119,5 +119,5 @@ class RunRequests(Shell):
 
     def run(self, context: RequestContext, run_id: str) -> RunStatus:
         with self._reading():
-            sight = self._sight(context)
-            return sight.run(sight.seen_run(run_id))
+            view = self._view(context)
+            return view.run(view.seen_run(run_id))

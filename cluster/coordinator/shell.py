@@ -23,15 +23,15 @@ from cluster.coordinator.launcher import Launcher
 from cluster.coordinator.lock import Lock
 from cluster.coordinator.recipes import Pins
 from cluster.coordinator.retries import Retries
-from cluster.coordinator.views import PlanSight
+from cluster.coordinator.views import PlanView
 from cluster.domain.base import Message, RequestContext, identity
 from cluster.domain.receipts import QueuedRun
 from cluster.domain.status import OWED, RunState
 from cluster.domain.tasks import Shard
 from cluster.domain.visibility import Visibility
+from cluster.reading.asker_view import Known
 from cluster.reading.reads import Reads
 from cluster.reading.shares import require_share, wait
-from cluster.reading.sight import Known
 from cluster.registry import Registry, Request, TaskRecord
 from cluster.scheduler import upkeep
 from cluster.scheduler.leases import Leases
@@ -295,9 +295,9 @@ class Shell(Reads):
     def _known(self) -> Known:
         return Known(self._state.owners, self._execution.heads)
 
-    def _sight(self, context: RequestContext) -> PlanSight:
+    def _view(self, context: RequestContext) -> PlanView:
         state, visibility = self._execution.foreseen(), self._visibility(context)
-        return PlanSight(self._registry, self._known, visibility, state, self._damaged)
+        return PlanView(self._registry, self._known, visibility, state, self._damaged)
 
     def _entry(self, context: RequestContext, name: str) -> TaskEntry:
         """Raises UnknownTask, as `_seen_task`."""
@@ -307,4 +307,4 @@ class Shell(Reads):
 
     def _task_state(self, task: TaskRecord, visibility: Visibility) -> str:
         asks = RequestContext(user=visibility.viewer)
-        return self._sight(asks).state_of(self._entry(asks, task.name))
+        return self._view(asks).state_of(self._entry(asks, task.name))

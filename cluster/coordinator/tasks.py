@@ -181,7 +181,7 @@ class TaskRequests(Shell):
 
     def task(self, context: RequestContext, name: str) -> TaskDetail:
         with self._reading():
-            return self._sight(context).detail(self._entry(context, name))
+            return self._view(context).detail(self._entry(context, name))
 
     def _using(self, task: str, purge: bool = False) -> tuple[str, ...]:
         """The runs that end with it; purged, also those of users' models that have it or answer

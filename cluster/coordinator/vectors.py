@@ -44,19 +44,19 @@ class VectorRequests(Shell):
         self, context: RequestContext, tasks: Sequence[str] = ()
     ) -> InterferenceReport:
         with self._reading():
-            sight = self._sight(context)
+            view = self._view(context)
             for name in tasks:
                 self._seen_task(context, name)
             newest = (name for name in reversed(self._shards) if name != GENERIC)
-            seen = islice(filter(sight.visibility.sees, newest), interference.REPORTED)
+            seen = islice(filter(view.visibility.sees, newest), interference.REPORTED)
             names = (GENERIC, *(tasks[-interference.REPORTED :] or reversed(list(seen))))
             shards = {name: self._behind_head(name) for name in names}
-            return interference.interference(sight, shards)
+            return interference.interference(view, shards)
 
     def interference_of(self, context: RequestContext, task: str) -> TaskInterference:
         with self._reading():
             self._seen_task(context, task)
-            return interference.of_task(self._sight(context), task)
+            return interference.of_task(self._view(context), task)
 
     def _crowned(self, reference: VectorRef) -> None:
         seen = self._registry.seen(reference.run_id)

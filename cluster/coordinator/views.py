@@ -14,7 +14,7 @@ from cluster.domain.base import Base, RequestContext
 from cluster.domain.figures import RunCount
 from cluster.domain.methods import model_of
 from cluster.domain.visibility import Visibility
-from cluster.reading.sight import Sight
+from cluster.reading.asker_view import AskerView
 from cluster.registry import RunRecord
 from cluster.scheduler.queue import free, in_order, placeable, reason, waits_for
 from cluster.scheduler.state import PlannedRun, State
@@ -26,7 +26,7 @@ OTHERS = (shown.WaitsFor.TURN, shown.WaitsFor.ROOM)  # what a run waits for that
 
 
 @dataclass(frozen=True)
-class PlanSight(Sight):
+class PlanView(AskerView):
     """What one asker is told of the plan too. `damaged`: by the name of a vector, the digest of
     its file that is missing."""
 

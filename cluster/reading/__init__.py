@@ -1,1 +1,1 @@
-"""What is only read: answered out of the registry, under the asker's sight, in any process."""
+"""What is only read: answered out of the registry, as far as the asker may see, in any process."""

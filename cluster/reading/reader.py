@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from cluster.domain.compositions import Fitted
+from cluster.reading.asker_view import Known
 from cluster.reading.heads import FittedHeads
 from cluster.reading.reads import Reads
-from cluster.reading.sight import Known
 from cluster.registry import Registry, TaskRecord
 from cluster.registry.journal import Happened
 from cluster.storage.home import Home

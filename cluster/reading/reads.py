@@ -23,9 +23,9 @@ from cluster.domain.users import Holder, TokenStatus, Usage
 from cluster.domain.visibility import Visibility
 from cluster.domain.work import Evaluated, Refreshed, about
 from cluster.reading import reports, shares
+from cluster.reading.asker_view import AskerView, Known
 from cluster.reading.heads import FittedHeads
 from cluster.reading.models import current
-from cluster.reading.sight import Known, Sight
 from cluster.reading.tokens import held_by, is_noted, listed
 from cluster.registry import Ran, Registry
 from cluster.storage.blobs import Blobs
@@ -59,13 +59,13 @@ class Reads(ABC):
         """These tokens were used."""
 
     @contextmanager
-    def _seeing(self, context: RequestContext, task: str | None = None) -> Iterator[Sight]:
+    def _seeing(self, context: RequestContext, task: str | None = None) -> Iterator[AskerView]:
         """Raises UnknownTask, also for a task that the asker does not see."""
         with self._reading() as known:
             visibility = Visibility(context.user, known.owners)
             if task is not None:
                 self._registry.task(task, visibility)
-            yield Sight(self._registry, known, visibility)
+            yield AskerView(self._registry, known, visibility)
 
     # -- tasks and vectors
 
@@ -76,12 +76,12 @@ class Reads(ABC):
     def vectors(
         self, context: RequestContext, task: str | None = None, after: str = ""
     ) -> list[VectorStatus]:
-        with self._seeing(context, task) as sight:
-            return reports.vectors(sight, task, after)
+        with self._seeing(context, task) as view:
+            return reports.vectors(view, task, after)
 
     def compare(self, context: RequestContext, task: str, one: int, other: int) -> VectorComparison:
-        with self._seeing(context, task) as sight:
-            return reports.compare(sight, task, (one, other))
+        with self._seeing(context, task) as view:
+            return reports.compare(view, task, (one, other))
 
     def aliases(self, context: RequestContext, task: str) -> AliasReport:
         with self._seeing(context, task):
@@ -92,8 +92,8 @@ class Reads(ABC):
         found = self._result(context, run_id, "refresh", Refreshed)
         if found is None:
             return None
-        with self._seeing(context) as sight:
-            pairs = tuple(pair for pair in found.pairs if sight.visibility.sees(pair.on))
+        with self._seeing(context) as view:
+            pairs = tuple(pair for pair in found.pairs if view.visibility.sees(pair.on))
         return found.model_copy(update={"pairs": pairs})
 
     # -- models
@@ -115,15 +115,15 @@ class Reads(ABC):
     def users(
         self, context: RequestContext, whose: str | None = None, after: str = ""
     ) -> list[UserModel]:
-        with self._seeing(context) as sight:
-            return reports.users(sight, whose, after)
+        with self._seeing(context) as view:
+            return reports.users(view, whose, after)
 
     def evaluation(self, context: RequestContext, run_id: str) -> Evaluated | None:
         return self._result(context, run_id, "evaluate", Evaluated)
 
     def accuracy_history(self, context: RequestContext, user: str | None) -> AccuracyHistory:
-        with self._seeing(context) as sight:
-            return reports.accuracy_history(sight, user)
+        with self._seeing(context) as view:
+            return reports.accuracy_history(view, user)
 
     # -- people
 
@@ -174,8 +174,8 @@ class Reads(ABC):
         self, context: RequestContext, run_id: str, kind: RunKind, form: type[R]
     ) -> R | None:
         """Of a run of this kind, None while it is owed. Raises RunFailed with the cause."""
-        with self._seeing(context) as sight:
-            run = sight.seen_run(run_id)
+        with self._seeing(context) as view:
+            run = view.seen_run(run_id)
             if run.state not in (*OWED, RunState.DONE):
                 # An evaluation may be of another's model, which is the asker's too.
                 own = not context.limited or run.user in (None, context.user)

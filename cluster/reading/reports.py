@@ -11,8 +11,8 @@ from cluster.domain.compositions import Composition
 from cluster.domain.status import Event
 from cluster.domain.tasks import VectorRef
 from cluster.domain.work import Evaluated, EvaluateWork, tasks_of
+from cluster.reading.asker_view import AskerView
 from cluster.reading.models import again, tasks_in
-from cluster.reading.sight import Sight
 from cluster.registry import Met, Registry, VectorRecord
 
 BYTES = 16_000  # of vectors in one answer; a version that has more by itself comes alone
@@ -21,12 +21,12 @@ AT_ONCE = 16  # versions that are read together
 MET = 16  # samples that a listed version tells of, of those that it met
 
 
-def vectors(sight: Sight, task: str | None, after: str) -> list[reports.VectorStatus]:
+def vectors(view: AskerView, task: str | None, after: str) -> list[reports.VectorStatus]:
     """The next versions with what made them: of a task, or by task's name and without curves. How
     many they are depends on what is seen alone."""
     found, size, read = list[reports.VectorStatus](), 1, 0
-    while page := _page(sight.registry, task, after):
-        for one in _told(sight, page):
+    while page := _page(view.registry, task, after):
+        for one in _told(view, page):
             size += len(one.model_dump_json().encode()) + 1  # a comma, or a bracket
             read += one.met
             if found and (size > BYTES or read > READ):
@@ -44,10 +44,10 @@ def _page(registry: Registry, task: str | None, after: str) -> list[VectorRecord
     return page[: max(1, sum(count <= READ for count in met))]
 
 
-def _told(sight: Sight, page: Sequence[VectorRecord]) -> Iterator[reports.VectorStatus]:
-    seen = [entry for entry in page if sight.visibility.sees(entry.reference.task)]
-    champions = sight.registry.champion_versions({entry.reference.task for entry in seen})
-    met = _met(sight, [entry.reference for entry in seen])
+def _told(view: AskerView, page: Sequence[VectorRecord]) -> Iterator[reports.VectorStatus]:
+    seen = [entry for entry in page if view.visibility.sees(entry.reference.task)]
+    champions = view.registry.champion_versions({entry.reference.task for entry in seen})
+    met = _met(view, [entry.reference for entry in seen])
     for entry in seen:
         ref = entry.reference
         yield _vector(entry, champions.get(ref.task) == ref.version, met[ref.run_id])
@@ -67,16 +67,16 @@ def _vector(entry: VectorRecord, champion: bool, met: Sequence[Met]) -> reports.
     )
 
 
-def _met(sight: Sight, refs: Sequence[VectorRef]) -> dict[str, list[Met]]:
+def _met(view: AskerView, refs: Sequence[VectorRef]) -> dict[str, list[Met]]:
     """Of the samples that each version met those that are seen, by the run that made it."""
-    found = sight.registry.met([ref.run_id for ref in refs])
-    sees = sight.visibility.sees
+    found = view.registry.met([ref.run_id for ref in refs])
+    sees = view.visibility.sees
     return {run_id: [one for one in met if sees(one.task)] for run_id, met in found.items()}
 
 
-def compare(sight: Sight, task: str, versions: tuple[int, int]) -> reports.VectorComparison:
+def compare(view: AskerView, task: str, versions: tuple[int, int]) -> reports.VectorComparison:
     """Two versions of a vector, and only what is different between them."""
-    one, other = (_side(sight, task, version) for version in versions)
+    one, other = (_side(view, task, version) for version in versions)
     different = {group: _different(one[group], other[group]) for group in one}
     return reports.VectorComparison(task=task, versions=versions, **different)
 
@@ -86,26 +86,26 @@ def _different(one: Mapping, other: Mapping) -> reports.Differences:
     return {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
 
 
-def _side(sight: Sight, task: str, version: int) -> dict[str, Mapping]:
+def _side(view: AskerView, task: str, version: int) -> dict[str, Mapping]:
     """What is told of a version, as name -> value in the groups of VectorComparison."""
-    sight.registry.vector(task, version)
-    (entry,) = sight.registry.vectors(task, version)
+    view.registry.vector(task, version)
+    (entry,) = view.registry.vectors(task, version)
     ref = entry.reference
-    measured = {one.on: one.tau_jp for one in sight.registry.effects(task, version)}
-    met = _met(sight, [ref])[ref.run_id]
+    measured = {one.on: one.tau_jp for one in view.registry.effects(task, version)}
+    met = _met(view, [ref])[ref.run_id]
     return {
         "made": {"parent": ref.parent, "norm": entry.norm, "created": entry.created},
         "metrics": ref.accepted_metrics,
         "config": entry.config,
-        "tau_jp": {on: value for on, value in measured.items() if sight.visibility.sees(on)},
+        "tau_jp": {on: value for on, value in measured.items() if view.visibility.sees(on)},
         "arrivals": {one.task: f"v{one.version} at step {one.step}" for one in met},
     }
 
 
-def users(sight: Sight, whose: str | None, after: str) -> list[reports.UserModel]:
+def users(view: AskerView, whose: str | None, after: str) -> list[reports.UserModel]:
     """Models, and which of their tasks have a newer champion, or were removed: that of a user, or
     PAGE of those after a user's name."""
-    seen, registry = _models(sight, whose, after), sight.registry
+    seen, registry = _models(view, whose, after), view.registry
     tasks = {term.vector.task for model in seen for term in model.terms}
     newest = registry.champion_versions(tasks)
     gone = tasks - newest.keys()  # what has a vector has a champion, until it is removed
@@ -136,9 +136,9 @@ def _erasures(registry: Registry, purged: Collection[str]) -> dict[str, Event]:
     return {one.task: one for one in found if one.task}
 
 
-def _models(sight: Sight, whose: str | None, after: str) -> list[Composition]:
+def _models(view: AskerView, whose: str | None, after: str) -> list[Composition]:
     """Of what is seen, as many as there are or PAGE."""
-    registry, visibility = sight.registry, sight.visibility
+    registry, visibility = view.registry, view.visibility
     if whose is not None:
         found = registry.compositions(whose)
         return [model for model in found if visibility.sees_all(tasks_in(model))]
@@ -161,12 +161,12 @@ def _each(found: Evaluated, kind: str) -> dict[str, float]:
     return {task: share for task, share in shares.items() if share is not None}
 
 
-def accuracy_history(sight: Sight, user: str | None) -> reports.AccuracyHistory:
+def accuracy_history(view: AskerView, user: str | None) -> reports.AccuracyHistory:
     """Of this user's models, or of everybody's, in order of time: each model once, as it was
     measured last; of the latest PAGE evaluations that are seen."""
-    registry = sight.registry
+    registry = view.registry
     known = [model.digest for model in registry.compositions(user)] if user else []
-    every, sees = registry.evaluations(user, known), sight.visibility.sees_all
+    every, sees = registry.evaluations(user, known), view.visibility.sees_all
     seen = (one for one in every if sees(tasks_of(one[0].work)))
     rows: dict[str, reports.MeasuredModel] = {}
     for record, found in reversed([*islice(seen, PAGE)]):

@@ -34,8 +34,8 @@ def test_a_private_task_enters_only_the_cycles_of_its_owner() -> None:
     shards = [Shard(task=t, ordinal=o, blob=BLOB) for o, t in enumerate([GENERIC, "mine", "open"])]
 
     def cycle(who: str) -> list[str]:
-        sight = Visibility(who, {"mine": "ann"})
-        return [shard.task for shard in shards if is_met(shard, "new", sight)]
+        visibility = Visibility(who, {"mine": "ann"})
+        return [shard.task for shard in shards if is_met(shard, "new", visibility)]
 
     assert cycle("ann") == [GENERIC, "mine", "open"]
     assert cycle("bob") == [GENERIC, "open"]

@@ -1,5 +1,5 @@
-"""The coordinator, and whoever reads beside it, answer alike: under the asker's sight, and as of
-what was committed last."""
+"""The coordinator, and whoever reads beside it, answer alike: as far as the asker may see, and as
+of what was committed last."""
 
 from __future__ import annotations
 

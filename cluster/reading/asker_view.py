@@ -22,7 +22,7 @@ class Known:
 
 
 @dataclass(frozen=True)
-class Sight:
+class AskerView:
     """What one asker is told."""
 
     registry: Registry
