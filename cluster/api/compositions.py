@@ -24,7 +24,14 @@ from cluster.api.tasks import RunId
 from cluster.api.uploads import DESCRIPTION, FormReading, laid_down
 from cluster.domain.api import CoordinatorAPI
 from cluster.domain.base import identity
-from cluster.domain.compositions import Composition, CompositionMethod
+from cluster.domain.compositions import (
+    Adapting,
+    Composition,
+    CompositionMethod,
+    Fitting,
+    LearnedFrom,
+    Shots,
+)
 from cluster.domain.receipts import CancelledCompositions
 from cluster.domain.reports import AccuracyHistory, MeasuredModel, UserModel
 from cluster.domain.status import NAMED, CompositionRun
@@ -54,8 +61,10 @@ QueryTerms = Annotated[
     list[Annotated[str, Query(min_length=1, max_length=200)]] | None,
     Query(description="Of these instead.", min_length=1, max_length=1000, examples=[["+faces"]]),
 ]
-Rows = Annotated[UploadFile, File(description=DESCRIPTION)]
-Shots = Annotated[int, Form(ge=1, le=10_000, description="Rows of each class to learn.")]
+
+
+def _uploaded(what: str) -> Any:
+    return File(description=f"{LearnedFrom.model_fields[what].description} {DESCRIPTION}")
 
 
 # -- sums, and the models that there are
@@ -112,9 +121,9 @@ async def fit(
     asked: Act,
     reading: FormReading,
     terms: FormTerms,
-    shots: Shots,
-    file: Rows,
-    method: Annotated[Literal["atlas", "grid"], Form()] = "atlas",
+    shots: Annotated[Shots, Form()],
+    file: Annotated[UploadFile, _uploaded("fit")],
+    method: Annotated[Fitting, Form()] = "atlas",
     user: User = None,
     select: Annotated[Select, Form()] = None,
 ) -> CompositionRun:
@@ -129,8 +138,8 @@ async def adapt(
     asked: Act,
     reading: FormReading,
     terms: FormTerms,
-    file: Rows,
-    method: Annotated[Literal["atlas", "adamerging"], Form()] = "atlas",
+    file: Annotated[UploadFile, _uploaded("adapt")],
+    method: Annotated[Adapting, Form()] = "atlas",
     user: User = None,
     select: Annotated[Select, Form()] = None,
 ) -> CompositionRun:

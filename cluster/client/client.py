@@ -25,6 +25,7 @@ from cluster.client.task_operations import TaskOperations
 from cluster.domain.names import checked_name
 from cluster.domain.operations import Exported, ExportedVector, Imported
 from tacl.compose.terms import parse_term
+from tacl.interchange.formats import Format
 
 if TYPE_CHECKING:
     from cluster.data.sources import Data
@@ -67,7 +68,7 @@ class Client(ClusterOperations, TaskOperations, ModelOperations):
         self,
         user: str,
         out: str | Path,
-        format: str = "safetensors",
+        format: Format = "safetensors",
         *,
         licence: str | None = None,
         accept: bool = False,

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from safetensors.torch import load_file  # pyright: ignore[reportUnknownVariableType]
 
@@ -32,8 +32,9 @@ from tacl.backbone import Backbone, BaseSpec
 from tacl.compose.terms import Term, parse_term
 from tacl.errors import BadRecipe, Inexact, UnknownTask, UnknownVector
 from tacl.heads.head import Head
+from tacl.interchange.formats import Format
 from tacl.interchange.vector_file import VECTOR
-from tacl.interchange.writing import Format, require_writable, write_heads, write_model
+from tacl.interchange.writing import require_writable, write_heads, write_model
 from tacl.vectors.vector import TaskVector
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def export(
     client: Client,
     user: str,
     out: str | Path,
-    format: str,
+    format: Format,
     licence: str | None = None,
     accept: bool = False,
     public: bool = False,
@@ -90,7 +91,7 @@ def export(
     )
 
     def write(folder: Path) -> None:
-        _write(materials, model, cast(Format, format), folder)
+        _write(materials, model, format, folder)
         (folder / "README.md").write_text(text_of(card), encoding="utf-8")
 
     where, files = place.written(write, f"{user}'s model {model.digest[:12]}")

@@ -192,8 +192,6 @@ def ingest_shots(
     Raises what `ingest` raises, and EmptySplit when a class has too few rows; nothing is stored
     then.
     """
-    if shots < 1:
-        raise BadConfig(f"{shots} shots were asked for; at least one row of each class is learned")
     found = labelled(data, modality, reading, progress)
     inputs = found.inputs
     chosen = _of_each(found.task.labels["train"].tolist(), found.task.names, shots)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import ConfigDict, Field
 
@@ -11,7 +11,9 @@ from cluster.domain.base import BlobRef, Message
 from cluster.domain.tasks import VectorRef
 from tacl.compose.terms import Merge, Term
 
-Making = Literal["grid", "atlas", "adamerging", Merge]
+Fitting = Literal["grid", "atlas"]  # learn from labelled rows, beside those of the recipe's tasks
+Adapting = Literal["atlas", "adamerging"]  # from unlabelled inputs
+Making = Literal[Fitting, Adapting, Merge]
 Method = Literal["sum", Making]
 
 
@@ -124,6 +126,29 @@ class CompositionMethod(Message):
     )
     fit: Fit | None = None
     adapt: Adapt | None = None
+
+
+_SHOTS: Any = Field(
+    ge=1, le=10_000, description="Rows of each class to fit to; others are held out."
+)
+Shots = Annotated[int, _SHOTS]
+
+
+class LearnedFrom(Message):
+    """What a composition may learn from beside the rows of its recipe's tasks, and where these lie:
+    the one declaration of it, as `Reading` is of what is said of them."""
+
+    fit: str | None = Field(
+        default=None,
+        description=f"For {' and '.join(get_args(Fitting))}: labelled rows of a new task to fit "
+        "to.",
+    )
+    shots: Annotated[int | None, _SHOTS] = None
+    adapt: str | None = Field(
+        default=None,
+        description=f"For {' and '.join(get_args(Adapting))}: unlabelled inputs to adapt to, of "
+        "the recipe's tasks or, with names of classes, of a new one.",
+    )
 
 
 class MeasuredAgain(Message):

@@ -16,8 +16,17 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import get_args
 
-from cluster.domain.base import identity
-from cluster.domain.compositions import Composition, Method, RecipeTerm
+from pydantic import ValidationError
+
+from cluster.domain.base import each_wrong, identity
+from cluster.domain.compositions import (
+    Adapting,
+    Composition,
+    Fitting,
+    LearnedFrom,
+    Method,
+    RecipeTerm,
+)
 from cluster.domain.names import no_such
 from cluster.domain.tasks import VectorRef
 from cluster.domain.work import Composed, ComposeWork
@@ -32,9 +41,9 @@ from tacl.compose.terms import (
 from tacl.errors import BadConfig, BadRecipe, MixedRegimes
 
 TARGET = "fitted"  # what the task is called that a composition was fitted to
-# What it may learn from beside the rows of the recipe's tasks; of others from nothing.
-LEARNS = {"grid": ("fit",), "atlas": ("fit", "adapt"), "adamerging": ("adapt",)}
-TAUGHT = ("grid", "atlas")  # by labels; of the recipe's tasks, to unlearn what is subtracted
+# What learns from which rows, beside those of the recipe's tasks.
+LEARNS = {"fit": get_args(Fitting), "adapt": get_args(Adapting)}
+TAUGHT = LEARNS["fit"]  # by labels; of the recipe's tasks, to unlearn what is subtracted
 GIVEN = {"fit": "labelled rows (--fit)", "adapt": "unlabelled inputs (--adapt)"}
 
 
@@ -47,8 +56,8 @@ def require_possible(
     if len(rows) > 1:
         raise BadConfig("give labelled rows (--fit) or unlabelled inputs (--adapt), not both")
     for kind in rows:
-        if kind not in LEARNS.get(method, ()):
-            able = ", ".join(name for name, kinds in LEARNS.items() if kind in kinds)
+        if method not in LEARNS[kind]:
+            able = ", ".join(LEARNS[kind])
             raise BadConfig(f"{method} learns nothing from {GIVEN[kind]}; {able} can")
     if select is not None and method != "atlas":
         raise BadConfig(f"{method} selects no blocks; --select belongs to atlas")
@@ -68,6 +77,10 @@ def require_shots(fit: object, shots: int | None) -> None:
     """Raises BadConfig."""
     if (fit is None) != (shots is None):
         raise BadConfig("labelled rows and their number of each class go together: --fit, --shots")
+    try:
+        LearnedFrom(shots=shots)
+    except ValidationError as error:
+        raise BadConfig(f"rows that cannot be learned: {each_wrong(error.errors())}") from error
 
 
 def require_linearized(method: str, vectors: Sequence[VectorRef]) -> None:

@@ -73,11 +73,13 @@ def import_options() -> list[inspect.Parameter]:
 
 
 def composition_options() -> list[inspect.Parameter]:
-    """Of `cluster.domain.compositions.CompositionMethod`; its data are flags of their own."""
-    from cluster.domain.compositions import CompositionMethod
+    """Of `cluster.domain.compositions`: how one is made, and what it learns from."""
+    from cluster.domain.compositions import CompositionMethod, LearnedFrom
 
-    fields = CompositionMethod.model_fields
-    return [_parameter(name, fields[name]) for name in ("method", "select")]
+    how, rows = CompositionMethod.model_fields, LearnedFrom.model_fields.items()
+    written = {"fit": "DATA", "shots": "K", "adapt": "DATA"}
+    made = [_parameter(name, how[name]) for name in ("method", "select")]
+    return made + [_parameter(name, field, metavar=written[name]) for name, field in rows]
 
 
 def _parameter(

@@ -14,7 +14,10 @@ from jobs.console.tables import percent
 
 WORST = 10  # classes that are shown of all tasks
 WIDEST = 40  # of the name of a class beside its numbers
-KINDS = ("zero_shot", "individual", "composed", "unknown", "frozen_known", "frozen_unknown")
+KINDS = (
+    *("zero_shot", "individual", "composed", "materialized"),
+    *("unknown", "frozen_known", "frozen_unknown"),
+)
 NUMBERS = ("rows", "accuracy %", "F1 %")
 
 
@@ -23,7 +26,7 @@ def evaluation(
 ) -> RenderableType:
     """`before` as in `tables.vectors`; `of`: the task all of whose classes are shown, not the worst
     of all tasks."""
-    own = ("rows", f"{before} %", "individual %", "composed %")
+    own = ("rows", f"{before} %", "individual %", "composed %", "materialized %")
     beside = ("unknown %", "frozen base %", "frozen base, unknown %")
     made = table("task", *own, *beside, right=(*own, *beside))
     for task, one in found.per_task.items():

@@ -12,7 +12,7 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
@@ -21,10 +21,10 @@ from tacl.backbone import Backbone, BaseSpec, clip, hf
 from tacl.compose.materialized import materialized
 from tacl.errors import BadConfig
 from tacl.heads.head import Head
+from tacl.interchange.formats import Format
 from tacl.interchange.names import library_name
 from tacl.vectors.params import Params
 
-Format = Literal["safetensors", "open_clip", "transformers", "timm"]
 OF_SCHEME: dict[str, Format] = {
     "hf": "transformers",
     "open_clip": "open_clip",

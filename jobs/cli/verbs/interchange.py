@@ -11,6 +11,7 @@ from jobs import console
 from jobs.cli import app as cli
 from jobs.cli import asking, names
 from jobs.cli.options import argument, data_options, flag, import_options, option
+from tacl.interchange.formats import Format
 
 if TYPE_CHECKING:
     from cluster.domain.operations import Exported, Imported
@@ -37,7 +38,7 @@ def export(
     user: names.User,
     out: Out,
     format: Annotated[
-        Literal["safetensors", "open_clip", "transformers", "timm"],
+        Format,
         typer.Option(help="Library of the base model, or plain tensors."),
     ] = "safetensors",
     licence: Licence = None,

@@ -127,20 +127,6 @@ def compose(
             names.terms,
         ),
     ] = None,
-    fit: Annotated[
-        str | None, option("DATA", "For atlas and grid: labelled rows of a new task to fit to.")
-    ] = None,
-    shots: Annotated[
-        int | None, option("K", "With --fit: rows of each class to fit to; others are held out.")
-    ] = None,
-    adapt: Annotated[
-        str | None,
-        option(
-            "DATA",
-            "For atlas and adamerging: unlabelled inputs to adapt to, of the recipe's tasks or, "
-            "with --classes, of a new one.",
-        ),
-    ] = None,
     update: Annotated[
         bool, flag("--update", "Compose the same recipe of the current champions.")
     ] = False,
@@ -151,7 +137,6 @@ def compose(
 
     Versions are pinned: newer ones are used only once you compose again, or with --update.
     """
-    how |= {"fit": fit, "shots": shots, "adapt": adapt}
     method = how.pop("method")
     data = {name: value for name, value in how.items() if value is not None}
     if update + cancel + bool(terms) != 1 or (not terms and (data or method != "sum")):
@@ -191,6 +176,9 @@ def evaluate(
             show_default="the worst of all tasks",
         ),
     ] = None,
+    materialized: Annotated[
+        bool, flag("--materialized", "Also as the one ordinary model that `tacl export` writes.")
+    ] = False,
 ) -> Told:
     """Evaluate a user's model, or what a recipe would give, on the test rows of its tasks.
 
@@ -204,7 +192,7 @@ def evaluate(
     if classes is not None:
         _require_task(asked, user, terms or [], classes)
     with detachable(), console.progress.saying("evaluating") as say:
-        found = asked.evaluate(user, telling(say), terms=terms or [])
+        found = asked.evaluate(user, telling(say), materialized, terms=terms or [])
     before = asked.base().untrained
     return found, lambda f: console.evaluations.evaluation(f, before, classes)
 

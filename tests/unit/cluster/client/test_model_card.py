@@ -25,7 +25,8 @@ from tacl.backbone import Backbone, load_backbone
 from tacl.compose.materialized import materialized, materialized_features
 from tacl.heads.columns import Columns
 from tacl.heads.head import Head
-from tacl.interchange.writing import Format, write_heads, write_model
+from tacl.interchange.formats import Format
+from tacl.interchange.writing import write_heads, write_model
 from tests.support import bases, tiny
 
 TEXT = "Which text is it?"  # as in the card

@@ -10,7 +10,6 @@ from cluster.data.ingest import ingest_shots
 from cluster.storage.blobs import Blobs
 from tacl.errors import (
     BadColumns,
-    BadConfig,
     BadSample,
     EmptySplit,
     ModalityMismatch,
@@ -59,8 +58,6 @@ def test_bad_shots_are_refused_and_nothing_is_stored(tmp_path: Path, blobs: Blob
     data = csv(tmp_path / "d.csv", 9)
     with pytest.raises(EmptySplit, match="class b has 4 training rows, and 5 .* fewer shots"):
         ingest_shots(data, blobs, "text", 5)
-    with pytest.raises(BadConfig, match="0 shots"):
-        ingest_shots(data, blobs, "text", 0)
     with pytest.raises(ModalityMismatch):
         ingest_shots(data, blobs, "image", 2)
     with pytest.raises(TooFewClasses):

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from datasets import Dataset
 
+from cluster.domain.methods import LEARNS
 from cluster.errors import exit_code
+from jobs.cli.options import composition_options
 from tacl.errors import BadRecipe
 from tests.support.command_line import Tacl, as_json, ok
+from tests.support.declared import openapi
 
 
 def test_composing_by_other_methods(tacl: Tacl, tmp_path: Path) -> None:
@@ -30,6 +34,8 @@ def test_composing_by_other_methods(tacl: Tacl, tmp_path: Path) -> None:
     judged = ok(tacl("evaluate", "alice"))
     assert "fitted" in judged
     assert "is not judged" not in judged
+    assert "materialized %" not in judged
+    assert "materialized %" in ok(tacl("evaluate", "alice", "--materialized"))
     assert as_json(tacl("status", "--json"))["users"][0]["method"] == "atlas"
     assert "alice: no composition runs cancelled" in ok(tacl("compose", "alice", "--cancel"))
     assert tacl("compose", "alice", "+faces", "--cancel").exit_code == exit_code(BadRecipe(""))
@@ -53,6 +59,18 @@ def test_composing_by_other_methods(tacl: Tacl, tmp_path: Path) -> None:
     assert f"newer versions of faces: tacl compose alice +digits +faces {how}" in hint
 
 
+@pytest.mark.parametrize("kind", ["fit", "adapt"])
+def test_flags_and_fields_say_the_same(kind: str) -> None:
+    """And name the methods that learn from such rows, as they are declared."""
+    body = openapi()["components"]["schemas"][f"Body_{kind}_v1_making_{kind}_post"]["properties"]
+    flags = {one.name: get_args(one.annotation)[1] for one in composition_options()}
+    assert body["file"]["description"].startswith(flags[kind].help)
+    assert tuple(body["method"]["enum"]) == LEARNS[kind]
+    assert f"For {' and '.join(LEARNS[kind])}: " in flags[kind].help
+    if kind == "fit":
+        assert body["shots"]["description"] == flags["shots"].help
+
+
 def test_a_user_misspelt_is_told_of_who_has_a_model(tacl: Tacl) -> None:
     ok(tacl("submit", "faces", "--data", "data.csv"))
     ok(tacl("wait"))
@@ -65,6 +83,8 @@ def test_a_user_misspelt_is_told_of_who_has_a_model(tacl: Tacl) -> None:
 NOT_MADE: dict[str, tuple[str, int, str]] = {
     "few rows": ("old --method atlas --fit data.csv --shots 21", 23, "class a has 20"),
     "no shots": ("old --method atlas --fit data.csv", 43, "--shots"),
+    "none of each": ("old --method atlas --fit data.csv --shots 0", 43, "shots: Input should be"),
+    "more than any": ("old --method atlas --fit data.csv --shots 10001", 43, "equal to 10000"),
     "no labels": ("old --method atlas --fit bare.csv --shots 2", 21, "which column is the class"),
     "one class": ("old --method atlas --fit one.csv --shots 2", 24, "one class only"),
     "pictures": ("old --method atlas --adapt pictures.parquet", 26, "texts"),

@@ -18,7 +18,8 @@ from tacl.errors import BadCheckpoint
 from tacl.heads.columns import Columns
 from tacl.heads.head import Head
 from tacl.integrations.mlflow import log_model
-from tacl.interchange.writing import Format, write_heads, write_model
+from tacl.interchange.formats import Format
+from tacl.interchange.writing import write_heads, write_model
 from tests.support import bases, tiny
 
 TEXTS = ["the cat sat on the mat", "a dog", "what is in a name"]
