@@ -72,7 +72,7 @@ def test_what_is_much_is_asked_of_ones_own_predictor(
         return SERVER
 
     home = Home(new_home(tmp_path / "home").path)
-    monkeypatch.setattr(near, "running", lambda home: None)
+    monkeypatch.setattr("cluster.runtime.served.running", lambda home: None)
     monkeypatch.setattr(connection, "patiently", lambda *given: OWN)
     monkeypatch.setattr(near, "ask", served)
     assert HomePredictor(home).ask(asked) == expected

@@ -94,7 +94,7 @@ def test_a_shell_completes_verbs_flags_and_their_choices() -> None:
         return found.stdout.split()
 
     assert completed("tacl su") == ["submit"]
-    assert completed("tacl submit --pen") == ["--penalty"]
+    assert completed("tacl submit --pen") == ["--penalty", "--penalty-weight"]
     assert completed("tacl compose ann --method t") == ["ties", "tsv"]
 
 
