@@ -37,7 +37,10 @@ def seconds(ci: int) -> float:
 
 
 def load_profile() -> None:
-    """Of hypothesis. The first call of a test pays for imports, and machines are shared: time is
-    no property."""
-    settings.register_profile(CHOSEN, deadline=None, max_examples=budget(EXAMPLES))
+    """Of hypothesis: one for each budget, for properties that name no number; the chosen one is
+    loaded, `--hypothesis-profile` takes another. The first call of a test pays for imports, and
+    machines are shared: time is no property."""
+    for name, share in SHARES.items():
+        examples = round(EXAMPLES * share)
+        settings.register_profile(name, deadline=None, max_examples=examples)
     settings.load_profile(CHOSEN)

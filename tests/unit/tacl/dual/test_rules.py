@@ -39,7 +39,7 @@ from tests.support.forward_mode import Pair, check
 
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 3e-4, torch.bfloat16: 6e-2}
 
-few = settings(max_examples=5, deadline=None, derandomize=True, database=None)
+few = settings(max_examples=budget(5), deadline=None, derandomize=True, database=None)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.names.split()[0]}")
@@ -92,7 +92,7 @@ BFLOAT += " scaled_dot_product_attention multi_head_attention_forward mean avg_p
     ids=lambda case: case.names.split()[0],
 )
 @given(data=st.data())
-@settings(few, max_examples=3)
+@settings(few, max_examples=budget(3))
 def test_rule_in_bfloat16_is_near_float32(case: Case, data: st.DataObject) -> None:
     if "dtype" in case.kwargs:
         return
@@ -161,7 +161,7 @@ FALLBACKS = [
 
 @pytest.mark.parametrize("case", FALLBACKS, ids=lambda case: case.names.split()[0])
 @given(data=st.data())
-@settings(few, max_examples=3)
+@settings(few, max_examples=budget(3))
 def test_function_without_a_rule_falls_back_and_is_counted(case: Case, data: st.DataObject) -> None:
     args, kwargs = filled((list(case.args), case.kwargs), data, torch.float64)
     for func in case.functions():

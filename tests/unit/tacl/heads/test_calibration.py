@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from tacl.heads.calibration import calibrated, calibration_error
+from tests.support.budget import budget
 
 
 def scores(seed: int, rows: int = 60, sharp: float = 7.0) -> tuple[Tensor, Tensor]:
@@ -21,7 +22,7 @@ def scores(seed: int, rows: int = 60, sharp: float = 7.0) -> tuple[Tensor, Tenso
 
 
 @given(st.integers(0, 100), st.floats(0.05, 40))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=budget(25), deadline=None)
 def test_the_temperature_has_the_least_loss_of_all(seed: int, sharp: float) -> None:
     logits, labels = scores(seed, sharp=sharp)
     found, least = calibrated(logits, labels)

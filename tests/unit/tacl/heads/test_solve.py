@@ -14,6 +14,7 @@ from torch import Tensor
 
 from tacl.evaluation.metrics import accuracy
 from tacl.heads.solve import Moments, expanded, lda, ridge
+from tests.support.budget import budget
 
 D = 6
 
@@ -80,7 +81,7 @@ def test_lda_is_the_posterior_of_gaussians_with_one_covariance() -> None:
 
 
 @given(st.floats(-2, 1), st.sampled_from([("a",), "ab", ("c", "b", "a")]))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=budget(20), deadline=None)
 def test_ridge_solves_its_normal_equations(log_penalty: float, tasks: Sequence[str]) -> None:
     """Weighted least squares with an intercept that is not penalised, by gradient of the loss."""
     found = moments(tasks)

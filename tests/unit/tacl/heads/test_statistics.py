@@ -10,6 +10,7 @@ from torch import Tensor
 
 from tacl.errors import EmptySplit
 from tacl.heads.solve import Moments, expanded
+from tests.support.budget import budget
 
 D, C = 6, 3
 
@@ -42,7 +43,7 @@ def by_hand(z: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @given(st.integers(0, 50))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=budget(25), deadline=None)
 def test_they_are_of_the_rows(seed: int) -> None:
     f, labels = rows(seed)
     found = Moments.of([("a", (f, labels))], CLASSES)
