@@ -22,6 +22,7 @@ from cluster.coordinator.vectors import VectorRequests
 from cluster.domain.base import RequestContext
 from cluster.domain.figures import CoordinatorFigures
 from cluster.domain.receipts import CollectedGarbage
+from cluster.domain.reports import NeededFiles
 from cluster.domain.status import ClusterStatus, Resources
 from cluster.scheduler.state import Forgotten
 from cluster.storage.checkpoints import runs
@@ -67,14 +68,15 @@ class Coordinator(TaskRequests, VectorRequests, CompositionRequests, RunRequests
                 trouble=self._trouble is not None,
             )
 
-    def references(self, context: RequestContext) -> dict[str, str]:
+    def references(self, context: RequestContext) -> NeededFiles:
         found = self._registry.referenced()  # without the lock: it takes a while
         with self._reading():  # and whose each is that was found
             visibility = self._visibility(context)
-        return {
+        files = {
             digest: one.what if visibility.sees(one.task) else "a file of a private task"
             for digest, one in found.items()
         }
+        return NeededFiles(files=files)
 
     def collect(self, dry_run: bool = False) -> CollectedGarbage:
         with self._reading():

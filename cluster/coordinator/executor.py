@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Iterable, Iterator, Set
 from functools import partial
+from typing import Any
 
 from cluster import failpoints, tracing
 from cluster.coordinator import work_orders
@@ -53,7 +54,7 @@ class Execution:
     """
 
     def __init__(
-        self, home: Home, base: Base, registry: Registry, launcher: Launcher, lock: Lock
+        self, home: Home, base: Base, registry: Registry, launcher: Launcher[Any], lock: Lock
     ) -> None:
         self._home, self._base, self._registry, self._launcher = home, base, registry, launcher
         self._blobs = home.blobs()

@@ -65,7 +65,7 @@ def _kept(form: type[A], text: str) -> A:
 class Shell(Reads):
     """Whoever makes one calls `tick` again and again: it looks after what runs."""
 
-    def __init__(self, home: str | Path, launcher: Launcher) -> None:
+    def __init__(self, home: str | Path, launcher: Launcher[Any]) -> None:
         self._place = place = Home.at(home)
         settings = place.founded()
         self._base = settings.base

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Generic, NamedTuple
 
 from cluster import failpoints
 from cluster.coordinator.acceptance import checked
 from cluster.coordinator.arrivals import Arrivals
-from cluster.coordinator.launcher import Launcher
+from cluster.coordinator.launcher import H, Launcher
 from cluster.coordinator.lock import Lock
 from cluster.coordinator.retries import Retries
 from cluster.domain.outcomes import Finished, Outcome
@@ -43,16 +43,16 @@ class Told:
         self.heard: Heard | None = None
 
 
-class Underway:
+class Underway(Generic[H]):
     """All but `poll` and `look_again` is asked under the lock; these by `tick` alone."""
 
     def __init__(
-        self, registry: Registry, launcher: Launcher, blobs: Blobs, lock: Lock, retries: Retries
+        self, registry: Registry, launcher: Launcher[H], blobs: Blobs, lock: Lock, retries: Retries
     ) -> None:
         self._registry, self._launcher, self._blobs = registry, launcher, blobs
         self._lock, self._retries = lock, retries
-        self._handles: dict[str, Any] = {}
-        self._outcomes: dict[str, tuple[Any, Outcome]] = {}  # not in the registry yet
+        self._handles: dict[str, H] = {}
+        self._outcomes: dict[str, tuple[H, Outcome]] = {}  # not in the registry yet
         self._told: dict[str, Told] = {}
 
     @property
@@ -133,7 +133,7 @@ class Underway:
             self._launcher.cancel(handle)
         self._handles.clear()
 
-    def _look(self, run_id: str, handle: Any) -> None:
+    def _look(self, run_id: str, handle: H) -> None:
         outcome = self._launcher.poll(handle)
         if isinstance(outcome, Finished):
             outcome = checked(self._registry.run(run_id).work, outcome, self._blobs)

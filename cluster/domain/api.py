@@ -265,8 +265,8 @@ class CoordinatorAPI(ReadAPI, Protocol):
 
     def figures(self) -> CoordinatorFigures: ...
 
-    def references(self, context: RequestContext) -> dict[str, str]:
-        """Every file that something needs: {digest: what it is}, for `tacl doctor`."""
+    def references(self, context: RequestContext) -> reports.NeededFiles:
+        """Every file that something needs, for `tacl doctor`."""
         ...
 
     def collect(self, dry_run: bool) -> receipts.CollectedGarbage:

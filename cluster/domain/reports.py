@@ -47,6 +47,12 @@ class VectorStatus(Reply):
         return f"{self.task}@v{self.version}"
 
 
+class NeededFiles(Reply):
+    """By digest what each file is that something needs, for people."""
+
+    files: dict[str, str]
+
+
 Differences = dict[str, tuple[JsonValue, JsonValue]]
 
 

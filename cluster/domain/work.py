@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, NamedTuple
 
-from pydantic import Field
+from pydantic import Field, JsonValue
 
 from cluster.domain import compositions
 from cluster.domain.base import Base, BlobRef, Message
@@ -203,7 +203,7 @@ class Trained(Message):
     vector_digest: str
     vector_blob: str
     head_blob: str
-    config: dict[str, object]  # the whole algorithm configuration, defaults resolved
+    config: dict[str, JsonValue]  # the whole algorithm configuration, defaults resolved
     metrics: dict[str, float]  # validation_zero_shot, validation_accuracy, seconds, ...
     curves: dict[str, list[float]]  # step, loss, penalty
     norm: float  # |tau|_2
@@ -218,7 +218,7 @@ class Refreshed(Message):
     reason: str
     vector_digest: str | None = None
     vector_blob: str | None = None
-    config: dict[str, object]
+    config: dict[str, JsonValue]
     metrics: dict[str, float]  # own_change, interference_before, interference_after, seconds
     curves: dict[str, list[float]]
     norm: float | None = None

@@ -139,7 +139,7 @@ def import_task(work: TrainWork, home: Home, begins: Begins) -> Trained:
     found["outside"] = left / max((left**2 + size**2) ** 0.5, 1e-30)
     return Trained(
         **stored_with_head(materials, submission, vector, head),
-        config={"imported": True, "blocks": sorted(kept), "outside": sorted(outside)},
+        config={"imported": True, "blocks": [*sorted(kept)], "outside": [*sorted(outside)]},
         metrics=found | {"seconds": time.monotonic() - started},
         curves={},
     )

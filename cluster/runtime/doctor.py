@@ -14,7 +14,7 @@ import sqlite3
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from shlex import quote
@@ -23,6 +23,7 @@ import psutil
 from packaging.requirements import Requirement
 
 from cluster.domain.base import Message
+from cluster.domain.reports import NeededFiles
 from cluster.domain.status import Resources
 from cluster.domain.tasks import GENERIC
 from cluster.runtime import memory, processors
@@ -36,7 +37,6 @@ GIB = 1 << 30
 MEMORY = 3 * GIB  # the cluster without dashboard takes about one, a training process about one
 DISK = 2 * GIB
 SQLITE = "sqlite:///"
-References = Mapping[str, str]  # digest -> what it is
 
 
 class Check(Message):
@@ -51,7 +51,7 @@ class Check(Message):
 def checks(
     home: Home,
     ask: Callable[[], Resources] | None = None,
-    references: Callable[[], References] | None = None,
+    references: Callable[[], NeededFiles] | None = None,
 ) -> Iterator[Check]:
     """Yields each check once it is done, before the next begins. `ask` gives the cluster's
     resources, where one runs, and `references` what its registry needs of the blob store."""
@@ -192,7 +192,7 @@ def _schema(home: Home) -> tuple[Check, ...]:
     return (Check(check="registry", ok=True, found=f"schema {REVISION}"),)
 
 
-def _storage(home: Home, references: Callable[[], References] | None) -> Iterator[Check]:
+def _storage(home: Home, references: Callable[[], NeededFiles] | None) -> Iterator[Check]:
     """One check for each thing that is wrong."""
     found = list(damage(home, references))
     advice = "make room, or restore it from a backup; then `tacl retry` what has failed"
@@ -253,7 +253,7 @@ def _open_ports(head: psutil.Process) -> Iterator[str]:
 # -- what a home keeps
 
 
-def damage(home: Home, references: Callable[[], References] | None = None) -> Iterator[str]:
+def damage(home: Home, references: Callable[[], NeededFiles] | None = None) -> Iterator[str]:
     """What is wrong with the storage of a home, one sentence each; nothing when all is well.
 
     `references` asks the coordinator that runs; without one the registry is read here.
@@ -266,7 +266,7 @@ def damage(home: Home, references: Callable[[], References] | None = None) -> It
     yield from harmed
     try:
         asked = references or (None if harmed else partial(_references, home))
-        needed = asked() if asked else {}
+        needed = asked().files if asked else {}
         blobs = home.blobs()
         for digest, what in {**needed, settings.generic.digest: f"the {GENERIC} rows"}.items():
             try:
@@ -318,10 +318,11 @@ def _damaged_registry(home: Home) -> Iterator[str]:
         yield f"the registry {path} is damaged: {found}"
 
 
-def _references(home: Home) -> References:
+def _references(home: Home) -> NeededFiles:
     from cluster.registry import Registry
 
     if home.is_pinned and _sqlite(home) is None:
-        return {}
+        return NeededFiles(files={})
     with contextlib.closing(Registry(home.registry_url, read_only=True)) as registry:
-        return {digest: one.what for digest, one in registry.referenced().items()}
+        found = registry.referenced()
+    return NeededFiles(files={digest: one.what for digest, one in found.items()})

@@ -36,7 +36,7 @@ from ray.serve.schema import LoggingConfig
 from cluster import tracing
 from cluster.api.app import create_app
 from cluster.api.limits import weighed
-from cluster.api.service import Answered, P, Question, R
+from cluster.api.service import Answered, M, P, Question, R, SentFiles
 from cluster.api.shared import Shared
 from cluster.domain.api import READS, CoordinatorAPI
 from cluster.domain.base import RequestContext
@@ -292,10 +292,11 @@ class Ingress:
         """A process for a data set can be started: the thread that does is not stuck."""
         return await asyncio.wrap_future(STARTING.submit(lambda: True))
 
-    async def prepare(self, given: Any) -> Any:
+    async def prepare(self, given: SentFiles[M]) -> M:
         """Of few data sets at a time, and of each user of one."""
+        job = Job.model_validate({"home": Home.at(self._home).where, "given": given})
         async with self._turn("reading", given.owner), self._readers:
-            return await read(Job(home=Home.at(self._home).where, given=given))
+            return cast("M", await read(job))  # what `given.stored` answered there
 
     def scratch(self) -> AbstractContextManager[Path]:
         return scratch(Home.at(self._home).path / "cache")

@@ -16,7 +16,6 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 from cluster.api.service import GivenRows, Upload
 from cluster.domain.base import Message
@@ -69,7 +68,7 @@ class Read(Message):
     full: int = 0
 
 
-async def read(job: Job, memory: int | None = None) -> Any:
+async def read(job: Job, memory: int | None = None) -> Submission | CompositionMethod:
     """What is stored now; of what the process leaves that is killed, nothing. Raises what is wrong
     with the data, TooLarge and TooLate, and OSError where the disk is full."""
     memory = memory or await asyncio.to_thread(job.memory)
@@ -77,7 +76,7 @@ async def read(job: Job, memory: int | None = None) -> Any:
         return await _read(job, memory, folder)
 
 
-async def _read(job: Job, memory: int, folder: Path) -> Any:
+async def _read(job: Job, memory: int, folder: Path) -> Submission | CompositionMethod:
     process = await _reader(memory, folder)
     given = job.model_dump_json().encode()
     try:
@@ -96,6 +95,7 @@ async def _read(job: Job, memory: int, folder: Path) -> Any:
         raise getattr(errors, found.error)(found.message)
     if found.full:
         raise OSError(found.full, os.strerror(found.full))
+    assert found.found is not None, "neither read nor refused"
     return found.found
 
 

@@ -82,8 +82,9 @@ class TrainConfig:
         return self.strength * others / GROWN_AT if self.grow_strength else self.strength
 
     def as_dict(self) -> dict[str, Any]:
-        """Every field; what was added later only where it is set, so that old digests hold."""
-        fields = asdict(self)
+        """Every field, as JSON has it; what was added later only where it is set, so that old
+        digests hold."""
+        fields = asdict(self) | {"trainable": list(self.trainable)}
         if not self.grow_strength:
             del fields["grow_strength"]
         return fields

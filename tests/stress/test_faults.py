@@ -392,7 +392,7 @@ def test_the_doctor_names_every_harmed_file(
     fine = Check(check="torch", ok=True, found="not looked at: it takes seconds")
     monkeypatch.setattr(doctor, "_libraries", lambda: fine)
     scene.trained("digits", "shapes")
-    references = scene.coordinator.references(ADMIN)
+    references = scene.coordinator.references(ADMIN).files
     named = [d for d, what in references.items() if "vector" in what or "head of digits" in what]
     assert len(named) == 3
     for digest in named:

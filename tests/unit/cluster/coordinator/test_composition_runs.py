@@ -74,20 +74,21 @@ def test_files_are_kept_as_long_as_somebody_needs_them(
     assert fit is not None
     assert fit.held_out is not None
     make(scene, making=making)
-    references = scene.coordinator.references(ADMIN)
+    references = scene.coordinator.references(ADMIN).files
     assert references[fit.shots.digest] == "rows that a model is to be made from"
     collected(scene, monkeypatch)
     scene.settle()
     assert scene.coordinator.composition(ADMIN, "alice").target is not None
     collected(scene, monkeypatch)
     assert not blobs.exists(fit.shots.digest)  # nobody needs what was learned from
-    references, held_out = scene.coordinator.references(ADMIN), fit.held_out.digest
+    references, held_out = scene.coordinator.references(ADMIN).files, fit.held_out.digest
     assert references[held_out] == "rows that judge a model's own task"
     assert blobs.exists(held_out)
     target = scene.coordinator.composition(ADMIN, "alice").target
     assert target is not None
     assert blobs.exists(target.head_blob)
-    assert scene.coordinator.references(ADMIN)[target.head_blob] == "the head of a model's own task"
+    references = scene.coordinator.references(ADMIN).files
+    assert references[target.head_blob] == "the head of a model's own task"
     scene.coordinator.compose(asks("a sum"), "alice", ["+digits"])
     collected(scene, monkeypatch)
     assert not blobs.exists(held_out)
@@ -158,7 +159,7 @@ def test_what_failed_is_listed_and_kept_until_its_user_awaits_it_no_more(
     asked = make(scene, making=making)
     if was == "cancelled":
         call.cancel_compositions(asks("stop"), "alice")
-        assert shots not in call.references(ADMIN)
+        assert shots not in call.references(ADMIN).files
         make(scene, making=making, request_id="again")
     bobs = make(scene, user="bob", making=ATLAS, request_id="bobs")
     for process in scene.launcher.running():
@@ -167,7 +168,7 @@ def test_what_failed_is_listed_and_kept_until_its_user_awaits_it_no_more(
     both = {(asked.run_id, "failed"), (bobs.run_id, "failed")}
     assert listed(scene) == both
     collected(scene, monkeypatch)
-    assert shots in call.references(ADMIN)
+    assert shots in call.references(ADMIN).files
     assert blobs.exists(shots)
     if how == "a sum":
         call.compose(asks("a sum"), "alice", ["+digits"])
@@ -178,13 +179,13 @@ def test_what_failed_is_listed_and_kept_until_its_user_awaits_it_no_more(
         assert call.cancel_compositions(asks("dismiss"), "alice").cancelled == ()
     for _ in "ab":
         assert listed(scene) == {(bobs.run_id, "failed")}
-        assert shots not in scene.coordinator.references(ADMIN)
+        assert shots not in scene.coordinator.references(ADMIN).files
         scene.restart()
     collected(scene, monkeypatch)
     assert not blobs.exists(shots)
     assert scene.coordinator.composition_run(ADMIN, "alice", asked.run_id).reason == "no"
     make(scene, making=fitted(scene), request_id="once more")
-    assert shots in scene.coordinator.references(ADMIN)
+    assert shots in scene.coordinator.references(ADMIN).files
     assert listed(scene) == {(asked.run_id, "running"), (bobs.run_id, "failed")}
 
 
@@ -213,7 +214,7 @@ def test_a_merged_vector_goes_with_its_last_user_and_comes_back(
     merged = scene.coordinator.composition(ADMIN, "alice").merged
     assert merged is not None
     collected(scene, monkeypatch)
-    assert scene.coordinator.references(ADMIN)[merged.blob] == "the merged vector of a model"
+    assert scene.coordinator.references(ADMIN).files[merged.blob] == "the merged vector of a model"
     scene.coordinator.compose(asks("a sum"), "alice", ["+digits"])
     collected(scene, monkeypatch)
     assert not scene.home.blobs().exists(merged.blob)

@@ -110,11 +110,11 @@ def test_its_files_are_garbage_once_nothing_is_told_of_them_again(scene: Scene) 
     scene.known(scene.process("train", "digits").work.run_id, 0)
     scene.coordinator.cancel(asks("stop"), "shapes")
     scene.coordinator.tick()
-    needed = scene.coordinator.references(ADMIN)
+    needed = scene.coordinator.references(ADMIN).files
     assert mine.train.digest not in needed
     assert mine.shard.digest in needed  # the training of digits may die, and be told again
     scene.finish("train", "digits")
-    assert mine.shard.digest not in scene.coordinator.references(ADMIN)
+    assert mine.shard.digest not in scene.coordinator.references(ADMIN).files
     past = time.time() - GRACE - 1
     for digest in (mine.train.digest, mine.shard.digest):
         os.utime(scene.home.blobs().local_path(digest), (past, past))

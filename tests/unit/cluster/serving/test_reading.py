@@ -20,7 +20,7 @@ import uvloop
 
 from cluster.api.service import GivenRows, Upload
 from cluster.domain.compositions import CompositionMethod
-from cluster.domain.tasks import Options
+from cluster.domain.tasks import Options, Submission
 from cluster.serving import reading
 from cluster.serving.app import Ingress
 from cluster.serving.reading import Job, read
@@ -78,7 +78,9 @@ def test_names_of_classes_arrive_whatever_the_locale(
     monkeypatch.setenv("PYTHONIOENCODING", "latin-1")
     rows = "".join(f"text {n},{'是否'[n % 2]}\n" for n in range(40))
     (tmp_path / "data.csv").write_text(f"text,label\n{rows}", encoding="utf-8")
-    assert asyncio.run(read(job(home, tmp_path / "data.csv"))).classes == ("否", "是")
+    found = asyncio.run(read(job(home, tmp_path / "data.csv")))
+    assert isinstance(found, Submission)
+    assert found.classes == ("否", "是")
 
 
 def test_rows_of_a_composition_and_errors_come_as_they_are(home: Home, tmp_path: Path) -> None:
