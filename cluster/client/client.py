@@ -15,10 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
 from cluster.client.arguments import require_checkpoint
 from cluster.client.cluster_operations import ClusterOperations
+from cluster.client.keywords import ImportKeywords
 from cluster.client.model_operations import ModelOperations
 from cluster.client.session import default_home
 from cluster.client.task_operations import TaskOperations
@@ -38,7 +39,7 @@ class Client(ClusterOperations, TaskOperations, ModelOperations):
     """One home and the cluster that serves it, or one server; see `cluster.client.session`."""
 
     def import_checkpoint(
-        self, name: str, checkpoint: str | Path, data: Data, **how: Any
+        self, name: str, checkpoint: str | Path, data: Data, **how: Unpack[ImportKeywords]
     ) -> Imported:
         """A fine-tuned checkpoint of this home's base, a PEFT LoRA adapter, or a vector of another
         home, as a task's vector: a path, or hf:OWNER/NAME[@REVISION] of a hub.

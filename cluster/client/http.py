@@ -131,7 +131,7 @@ class Server:
         data: dict[str, Any],
     ) -> CompositionRun:
         """`data` as for `Client.start_composition`."""
-        given = {k: v for k, v in data.items() if v is not None and k != "progress"}
+        given = {k: v for k, v in data.items() if v is not None}
         given |= _said(reading)
         rows = [kind for kind in ("fit", "adapt") if kind in given]
         require_possible(method, parse_recipe(terms), rows, given.get("select"))

@@ -6,11 +6,12 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar, Unpack
 
 from cluster.api.limits import told_of_each
 from cluster.api.service import Question
 from cluster.client.arguments import listed, parted, raw_inputs
+from cluster.client.keywords import CompositionKeywords, Rows
 from cluster.client.session import Session, asking
 from cluster.domain.api import CoordinatorAPI
 from cluster.domain.base import RequestContext
@@ -92,7 +93,7 @@ class ModelOperations(Session):
         *,
         progress: Callable[[CompositionRun], None] | None = None,
         method: Method = "sum",
-        **data: Any,
+        **data: Unpack[CompositionKeywords],
     ) -> Composition:
         """Make `terms`, such as +faces or -0.5*digits, the user's model; versions are pinned.
 
@@ -114,25 +115,27 @@ class ModelOperations(Session):
         method: Method,
         *,
         request_id: str | None = None,
-        **data: Any,
+        progress: Rows | None = None,
+        **data: Unpack[CompositionKeywords],
     ) -> CompositionRun:
         """Queue a composition by a method of `cluster.domain.methods`; returns at once. When it is
         ready it is the user's model, unless they compose something else meanwhile.
 
         Args:
+            progress: is told how many rows are checked.
             data: `fit`, labelled rows of a new task, and `shots`, how many of each class are
                 learned; or `adapt`, unlabelled inputs; `select`, such as blockwise:2; input_column,
-                label_column, classes, progress (rows) as for `submit`.
+                label_column and classes as for `submit`.
 
         Raises BadConfig, BadRecipe, MixedRegimes, and the errors of bad data and of `compose`.
         """
         context, terms = self.context(request_id), listed(terms, "terms")
-        reading, data = parted(data)
+        reading, rest = parted(data)
         if self._server is not None:
-            return self._server.start_composition(context, user, terms, method, reading, data)
+            return self._server.start_composition(context, user, terms, method, reading, rest)
         from cluster.data.compositions import prepared
 
-        how = prepared(self.home, terms, method, reading=reading, **data)
+        how = prepared(self.home, terms, method, reading=reading, progress=progress, **rest)
         return self.coordinator.start_composition(context, user, terms, how)
 
     def wait_composition(

@@ -6,9 +6,10 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from cluster.client.arguments import listed, parted, possible, uploadable
+from cluster.client.keywords import Rows, TrainingKeywords
 from cluster.client.session import Session, asking
 from cluster.client.waiting import failed, owed, pending, require_success
 from cluster.domain.api import CoordinatorAPI
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from cluster.data.sources import Data
 
 Watch = Callable[[ClusterStatus], None]
-Rows = Callable[[int, int], None]  # rows checked, rows to check
 
 
 def _unless_the_same(
@@ -54,7 +54,7 @@ class TaskOperations(Session):
         agree: Callable[[Sequence[str]], None] | None = None,
         vector: Path | None = None,
         again: bool | Callable[[str], bool] = False,
-        **options: Any,
+        **options: Unpack[TrainingKeywords],
     ) -> Submitted:
         """Check and store a labelled data set, and queue its training; returns at once then.
 
@@ -75,8 +75,8 @@ class TaskOperations(Session):
         """
         from cluster.data.submissions import checked_templates, prepared_submission
 
-        reading, options = parted(options)
-        chosen = possible(Options, options)
+        reading, training = parted(options)
+        chosen = possible(Options, training)
         checked_name(name)
         prompts = checked_templates(listed(templates, "templates"))
         said: dict[str, Any] = {"reading": reading, "templates": prompts}

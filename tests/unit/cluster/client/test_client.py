@@ -185,7 +185,7 @@ def test_refused_before_anything_is_read(client: Client, data: Path) -> None:
     with pytest.raises(BadConfig, match=r"workers: .*greater"):
         client.submit("two", nowhere, workers=0)
     with pytest.raises(BadConfig, match="colour"):
-        client.submit("two", nowhere, colour="blue")
+        client.submit("two", nowhere, colour="blue")  # pyright: ignore[reportCallIssue]
     with pytest.raises(BadConfig, match="{}"):
         client.submit("two", nowhere, templates=["a photo"])
     with pytest.raises(DataNotFound):
