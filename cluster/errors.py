@@ -1,4 +1,4 @@
-"""One table: error class -> exit code of the command line -> HTTP status.
+"""One table: error class, by its name -> exit code of the command line -> HTTP status.
 
 Codes are part of the contract: scripts branch on them, so a code is never given to another class.
 0 is success, 1 a defect of the program, 2 a command line that cannot be parsed.
@@ -57,12 +57,22 @@ TABLE: dict[type[e.TaclError], tuple[int, int]] = {
 }
 
 
+NAMES = {cls.__name__: cls for cls in TABLE}  # as they travel
+
+
+def _nearest(error: BaseException) -> type[e.TaclError] | None:
+    """The class in the table, so that a subclass needs no row of its own."""
+    return next((cls for cls in type(error).__mro__ if cls in TABLE), None)
+
+
 def _codes(error: BaseException) -> tuple[int, int]:
-    """The row of the nearest class in the table, so that a subclass needs no row of its own."""
-    for cls in type(error).__mro__:
-        if cls in TABLE:
-            return TABLE[cls]
-    return UNEXPECTED
+    cls = _nearest(error)
+    return TABLE[cls] if cls else UNEXPECTED
+
+
+def name_of(error: BaseException) -> str:
+    """As whoever asked is told, who may know no subclass."""
+    return (_nearest(error) or type(error)).__name__
 
 
 def exit_code(error: BaseException) -> int:

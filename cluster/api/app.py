@@ -40,7 +40,7 @@ from cluster.api.service import Service
 from cluster.api.shared import Shared
 from cluster.api.shares import Shares
 from cluster.domain.base import each_wrong
-from cluster.errors import http_status
+from cluster.errors import http_status, name_of
 from tacl.errors import (
     ClusterNotRunning,
     NotAuthenticated,
@@ -180,7 +180,7 @@ def _problem(request: Request, status: int, error: str, message: str) -> JSONRes
 
 
 async def _refused(request: Request, error: TaclError) -> JSONResponse:
-    answer = _problem(request, http_status(error), type(error).__name__, str(error))
+    answer = _problem(request, http_status(error), name_of(error), str(error))
     if isinstance(error, RETRY):
         answer.headers["retry-after"] = str(getattr(error, "seconds", 1))
     if isinstance(error, NotAuthenticated):

@@ -22,6 +22,7 @@ from cluster.api.dependencies import Asked, Look
 from cluster.api.shared import Shared
 from cluster.domain.api import CoordinatorAPI
 from cluster.domain.status import ClusterStatus
+from cluster.errors import name_of
 from tacl.errors import NotAuthenticated, TaclError
 
 ROUTER = APIRouter(route_class=Guarded, tags=["events"])
@@ -128,7 +129,7 @@ async def _lines(asked: Asked, news: News, heard: ToldLast, known: Known) -> Asy
 
 
 def _trouble(error: TaclError) -> str:
-    return _line("trouble", json.dumps({"error": type(error).__name__}))
+    return _line("trouble", json.dumps({"error": name_of(error)}))
 
 
 def _changes(told: ClusterStatus, known: dict[str, str], stale: set[str]) -> list[str]:

@@ -33,7 +33,7 @@ from cluster.domain.receipts import MovedAlias, QueuedRun, Submitted
 from cluster.domain.status import CompositionRun, Resources
 from cluster.domain.tasks import ANY, UNSAID, Options, Reading
 from cluster.domain.work import Evaluated
-from tacl import errors
+from cluster.errors import NAMES
 from tacl.compose.terms import parse_recipe
 from tacl.errors import BadConfig, ClusterNotRunning, NotAllowed, TaclError, UnknownRun
 
@@ -324,8 +324,12 @@ def _pause(answer: httpx2.Response) -> float | None:
         return float(named) if named.isdecimal() else PAUSE
     if answer.is_success or _error(answer) is not None:
         return None
-    is_starting = answer.status_code == 404 and ROUTES in answer.text
-    return PAUSE if answer.status_code >= 500 or is_starting else None
+    return PAUSE if answer.status_code >= 500 or _has_no_application(answer) else None
+
+
+def _has_no_application(answer: httpx2.Response) -> bool:
+    """So says Serve's proxy until it is told of one; its 404 has no other mark."""
+    return answer.status_code == 404 and ROUTES in answer.text
 
 
 def _raised(answer: httpx2.Response) -> TaclError:
@@ -334,8 +338,7 @@ def _raised(answer: httpx2.Response) -> TaclError:
     if found is None:
         return ClusterNotRunning(f"an answer {answer.status_code} that is not of TACL")
     name, message = found
-    cls = getattr(errors, name, None)
-    if isinstance(cls, type) and issubclass(cls, TaclError):
+    if (cls := NAMES.get(name)) is not None:
         return cls(message)
     return BadConfig(message) if answer.status_code < 500 else ClusterNotRunning(message)
 

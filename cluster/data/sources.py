@@ -222,6 +222,17 @@ def _converted(data: str, load: Callable[[], object]) -> Splits:
     return _splits(found)
 
 
+def finds_no_format(error: BaseException) -> bool:
+    """Of `datasets`, for a folder whose files it cannot read; FileNotFoundError is of all."""
+    return "supported extension" in str(error)
+
+
+def asked_a_hub(error: BaseException) -> bool:
+    """Of `datasets`, where nothing of this name lies here; its classes are those of other errors
+    too."""
+    return "on the Hub" in str(error)
+
+
 def _told(data: str, load: Callable[[], T]) -> T:
     """Run `load`; whatever it raises becomes one message that names the data and the cause."""
     try:
@@ -229,9 +240,9 @@ def _told(data: str, load: Callable[[], T]) -> T:
     except TaclError:
         raise
     except (FileNotFoundError, ConnectionError) as error:
-        if "supported extension" in str(error):  # and a hundred of them
+        if finds_no_format(error):  # it names a hundred
             raise _foreign(data) from error
-        if "on the Hub" in str(error):
+        if asked_a_hub(error):
             raise DataNotFound(
                 f"no data at {data}: no such file or folder here{_likely(data)}, and the hub was "
                 f"not reached ({error})"

@@ -21,10 +21,10 @@ from cluster.api.service import GivenRows, Upload
 from cluster.domain.base import Message
 from cluster.domain.compositions import CompositionMethod
 from cluster.domain.tasks import Submission
+from cluster.errors import NAMES, name_of
 from cluster.storage.drafts import scratch
 from cluster.storage.giving_way import give_way
 from cluster.storage.home import Home
-from tacl import errors
 from tacl.errors import TaclError, TooLarge, TooLate
 
 SECONDS = 600
@@ -92,7 +92,7 @@ async def _read(job: Job, memory: int, folder: Path) -> Submission | Composition
         )
     found = Read.model_validate_json(said.splitlines()[-1])
     if found.error:
-        raise getattr(errors, found.error)(found.message)
+        raise NAMES[found.error](found.message)
     if found.full:
         raise OSError(found.full, os.strerror(found.full))
     assert found.found is not None, "neither read nor refused"
@@ -143,7 +143,7 @@ def _answer(job: Job, memory: int) -> Read:
                 return Read(full=one.errno)
         if isinstance(error, OSError):
             raise
-        return Read(error=type(error).__name__, message=str(error)[:SAID])
+        return Read(error=name_of(error), message=str(error)[:SAID])
     except MemoryError:
         most = f"reading the data takes more than {memory >> 20} MiB; give less at once"
         return Read(error="TooLarge", message=most)

@@ -199,11 +199,11 @@ def _is_flag(parameter: inspect.Parameter) -> bool:
 
 def refuse(error: TaclError, as_json: bool) -> NoReturn:
     """One message on stderr, and the exit code of the error's class."""
-    from cluster.errors import exit_code
+    from cluster.errors import exit_code, name_of
 
     code = exit_code(error)
     if as_json:
-        body = {"error": type(error).__name__, "message": str(error), "exit_code": code}
+        body = {"error": name_of(error), "message": str(error), "exit_code": code}
         print(json.dumps(body), file=sys.stderr)
     else:
         print(f"error: {error}", file=sys.stderr)

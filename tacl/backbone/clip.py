@@ -101,6 +101,11 @@ def _similar(name: str) -> str:
     return f"did you mean {' or '.join(near)}?" if near else "see open_clip.list_models()"
 
 
+def was_not_fetched(error: BaseException) -> bool:
+    """Of open_clip, which raises a RuntimeError of its own words for whatever ended a download."""
+    return "download" in str(error).lower()
+
+
 def _create(spec: BaseSpec, where: str) -> Any:
     import open_clip
 
@@ -118,7 +123,7 @@ def _create(spec: BaseSpec, where: str) -> Any:
         )
     except Exception as error:  # a download fails in many ways, and the library wraps most of them
         said = hub.first_line(error)
-        if tag and "download" in str(error).lower():
+        if tag and was_not_fetched(error):
             advice = "put the weights into the cache, or give a file: @FILE.safetensors"
             raise spec.missing(f"looked in {where}: {said}; {advice}") from error
         raise spec.unusable(

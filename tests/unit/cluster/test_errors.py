@@ -31,6 +31,14 @@ def test_a_subclass_has_the_code_of_its_parent() -> None:
     assert errors.exit_code(WrongPath("x")) == errors.exit_code(domain.DataNotFound("x")) != 1
 
 
+@pytest.mark.parametrize("cls", classes(), ids=lambda cls: cls.__name__)
+def test_an_error_arrives_by_its_name(cls: type[Exception]) -> None:
+    class Narrower(cls):
+        pass
+
+    assert errors.NAMES[errors.name_of(Narrower("x"))] is cls
+
+
 def test_a_defect_is_not_an_answer() -> None:
     assert errors.exit_code(KeyError("x")) == 1
     assert errors.http_status(KeyError("x")) == 500

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import inspect
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any, cast
 import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
+from ray.serve._private import proxy
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -229,6 +231,12 @@ def test_an_upload_waits_as_long_as_a_server_may_read(
 
 
 SAID = {404: "Path '/v1/status' not found. Ping http://.../-/routes for available routes."}  # Ray's
+
+
+def test_the_proxy_of_serve_says_so() -> None:
+    advice = SAID[404].partition(". ")[2]
+    assert http_client.ROUTES in advice
+    assert advice in inspect.getsource(proxy)
 
 
 class Losing:

@@ -12,12 +12,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from datasets import ClassLabel, Dataset, Features, Value
+from datasets import ClassLabel, Dataset, Features, Value, load_dataset
 from datasets.arrow_writer import ArrowWriter
 from PIL import Image
 
 from cluster.data.frames import write_rows
 from cluster.data.ingest import Ingested, ingest, ingest_shots
+from cluster.data.sources import asked_a_hub, finds_no_format
 from cluster.domain.tasks import Reading
 from cluster.storage.blobs import Blobs
 from tacl.errors import (
@@ -274,3 +275,19 @@ def test_a_full_disk_is_no_fault_of_the_data(
     data.write_text("text,label\n" + "a,b\nc,d\n" * 20)
     with pytest.raises(StorageUnavailable, match="no room to read .*No space left on device"):
         ingest(data, blobs, "text")
+
+
+def test_what_datasets_says_of_a_file_and_of_a_hub(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its classes are of other errors too: these are told by its own words."""
+    monkeypatch.chdir(tmp_path)
+    (file := tmp_path / "notes.xyz").write_text("no format of any reader")
+    with pytest.raises(FileNotFoundError) as unreadable:
+        load_dataset(str(tmp_path), data_files=str(file))
+    assert finds_no_format(unreadable.value)
+    assert not asked_a_hub(unreadable.value)
+    with pytest.raises(ConnectionError) as nowhere:  # no test reaches a hub
+        load_dataset("nobody/nothing")
+    assert asked_a_hub(nowhere.value)
+    assert not finds_no_format(nowhere.value)

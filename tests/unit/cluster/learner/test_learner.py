@@ -8,23 +8,21 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from ray.exceptions import ActorDiedError
 from torch import Tensor, nn
 
 from cluster.domain.base import BlobRef
-from cluster.domain.outcomes import GivesWay, Lost
+from cluster.domain.outcomes import GivesWay
 from cluster.domain.tasks import GENERIC, Options, Shard
 from cluster.domain.work import Measured, MeasureWork, Refreshed, RefreshWork
 from cluster.learner import interference, refresh, training
 from cluster.learner import progress as reports
 from cluster.learner.artifacts import Materials
-from cluster.learner.group import cause
 from cluster.learner.learner import Learner
 from cluster.storage.checkpoints import checkpoints
 from tacl.backbone import Backbone
 from tacl.backbone.inputs import Images
 from tacl.curvature import Statistics
-from tacl.errors import BadBase, BadConfig, BaseMismatch, RunFailed
+from tacl.errors import BadBase, BadConfig, BaseMismatch
 from tacl.evaluation import nearness
 from tacl.spec import BaseSpec
 from tacl.training.config import RefreshConfig
@@ -399,18 +397,6 @@ def test_a_grown_shard_takes_the_place_of_the_earlier_one(scene: Scene) -> None:
     after = train(scene.home, task, tiny.Teller(grown))
     assert before.curves["penalty"] != after.curves["penalty"]
     assert after.pairs[0].shard_digest == other.shard.digest
-
-
-def test_the_cause_of_a_groups_failure_is_the_answer_before_the_loss() -> None:
-    refused, broken = BadConfig("no such stage"), RuntimeError("[gloo/transport/tcp] reset by peer")
-    assert cause({0: broken, 1: refused}) is refused
-    gives_way = GivesWay()
-    assert cause({0: gives_way, 1: broken}) is gives_way
-    assert isinstance(cause({0: broken}), Lost)
-    assert isinstance(cause({1: ActorDiedError()}), Lost)
-    defect = cause({1: ZeroDivisionError("division by zero")})
-    assert isinstance(defect, RunFailed)
-    assert str(defect) == "worker 1: ZeroDivisionError: division by zero"
 
 
 class Keeping(nn.Module):
