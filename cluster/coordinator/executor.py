@@ -62,7 +62,7 @@ class Execution:
         self._retries = Retries()
         self.underway = Underway(registry, launcher, self._blobs, lock, self._retries)
         self._due: list[facts.Instruction] = []
-        self._lists = Lists(registry, self._blobs, lock)
+        self._lists = Lists(registry, self._blobs, lock, lambda: self.heads.fits)
         self._cleared: dict[str, None] = {}  # whose checkpoints are to be deleted first
         self.forecast, self._foreseen = Forecast(), 0.0
         self._unchecked = True  # whether something happened since the plan was validated

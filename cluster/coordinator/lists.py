@@ -6,10 +6,13 @@ of thousands of tasks.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from cluster.coordinator import work_orders
 from cluster.coordinator.lock import Lock
 from cluster.domain.status import RunState
 from cluster.domain.work import FitWork
+from cluster.reading.fits import HeadFit, begun
 from cluster.registry import Registry
 from cluster.scheduler import lessons
 from cluster.scheduler import state as facts
@@ -18,10 +21,12 @@ from cluster.storage.blobs import Blobs
 
 
 class Lists:
-    """All but `write` is asked under the lock."""
+    """All but `write` is asked under the lock. `fits`: those of heads that are kept."""
 
-    def __init__(self, registry: Registry, blobs: Blobs, lock: Lock) -> None:
-        self._registry, self._blobs, self._lock = registry, blobs, lock
+    def __init__(
+        self, registry: Registry, blobs: Blobs, lock: Lock, fits: Callable[[], Sequence[HeadFit]]
+    ) -> None:
+        self._registry, self._blobs, self._lock, self._fits = registry, blobs, lock, fits
         self._champions: dict[str, facts.Champions] = {}  # of what is not listed yet
         self._written = set[str]()  # ids of fits that can start
 
@@ -50,9 +55,11 @@ class Lists:
                 champions = self._champions.get(run_id)
                 if champions is None and run_id in fits(state):
                     champions = lessons.champions(state, work.owner)
+                known = self._fits()
             if champions is None:
                 return False
-            work = work_orders.listed(self._registry, self._blobs, work, champions)
+            earlier = begun(known, work.owner, champions)
+            work = work_orders.listed(self._registry, self._blobs, work, champions, earlier)
             with self._lock:
                 self._registry.listed(work)
         self._written.add(run_id)

@@ -9,6 +9,7 @@ from cluster.domain.base import Base, BlobRef, identity
 from cluster.domain.compositions import Composition, CompositionMethod, FittedHead
 from cluster.domain.methods import answering
 from cluster.domain.tasks import Shard, Submission, VectorRef
+from cluster.reading.fits import HeadFit
 from cluster.registry import Registry, TaskRecord
 from cluster.scheduler.state import Champions, FitHeads, Measure, RefreshChampion
 from cluster.storage.blobs import Blobs
@@ -58,10 +59,15 @@ def fitting(base: Base, fit: FitHeads) -> orders.FitWork:
 
 
 def listed(
-    registry: Registry, blobs: Blobs, work: orders.FitWork, champions: Champions
+    registry: Registry,
+    blobs: Blobs,
+    work: orders.FitWork,
+    champions: Champions,
+    earlier: HeadFit | None,
 ) -> orders.FitWork:
-    """The work, once the list of its tasks is stored. Takes as long as there are many: not under
-    the lock."""
+    """The work, once the list of its tasks is stored, with what an `earlier` fit has of the same
+    vectors. Takes as long as there are many: not under the lock."""
+    found = earlier.heads if earlier else {}
     submissions = {task.name: task.submission for task in registry.tasks(with_removed=True)}
     now = registry.champion_references()  # one look for all: there may be thousands
     tasks = tuple(
@@ -69,6 +75,7 @@ def listed(
             vector=now[task] if now[task].digest == digest else _vector(registry, task, digest),
             train=submissions[task].train,
             validation=submissions[task].validation,
+            fitted=head if (head := found.get(task)) and head.vector == digest else None,
         )
         for task, digest in sorted(champions.items())
     )

@@ -47,11 +47,13 @@ class MeasureWork(Piece):
 
 
 class FitTask(Message):
-    """What fitting heads needs of one task: its champion, and its labelled rows."""
+    """What fitting heads needs of one task: its champion, its labelled rows, and its heads by an
+    earlier fit of that champion."""
 
     vector: VectorRef
     train: BlobRef
     validation: BlobRef
+    fitted: compositions.FittedHead | None = None
 
 
 class FitWork(Piece):

@@ -1,4 +1,5 @@
-"""Heads of all champions fitted again, together, on labelled rows under sums of their vectors."""
+"""Heads of all champions fitted again, together, on labelled rows under sums of their vectors; of
+many those of what is new and near it (`tacl.heads.block`)."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ from cluster.storage.listed import listed_tasks
 from cluster.storage.samples import Raw, labelled_rows, probe_inputs, training_inputs
 from tacl.data.splits import sample_rows
 from tacl.evaluation import metrics
-from tacl.heads.fitting import LabelledFeatures, answering_heads, frozen_heads, views
+from tacl.heads.block import WHOLE, near_count, rows_beside, taken_for
+from tacl.heads.fitting import KeptHeads, LabelledFeatures, answering_heads, frozen_heads, views
 from tacl.heads.head import Head
 from tacl.heads.novelty import GENERIC
 from tacl.models.sums import Sums
@@ -47,42 +49,79 @@ def fit(work: FitWork, home: Home, tell: Tell) -> Fitted:
         return Fitted(heads=(), metrics={})
     materials = Materials(home, work.base, given_device())
     at_theta0 = AtTheta0(materials, home, work.owner)
-    seeing = Seeing(materials, tasks, at_theta0, work.run_id)
-    rows = HeadRows({}, {}, {}, at_theta0.generic(home.founded().generic))
+    stay = staying(tasks, materials, at_theta0)
+    beside = rows_beside(stay, [task.vector.task for task in tasks if task.fitted is None])
+    taking_part = [t for t in tasks if t.vector.task not in stay or t.vector.task in beside]
+    seeing = Seeing(materials, taking_part, at_theta0, work.run_id)
+    rows = HeadRows({}, {}, {}, {}, at_theta0.generic(home.founded().generic))
     for done, task in enumerate(tasks, 1):
-        name = task.vector.task
-        rows.train[name] = seeing.rows(task, task.train)
-        rows.frozen[name] = at_theta0.rows(name, task.train, 2 * seeing.most)
-        rows.validation[name] = seeing.rows(task, task.validation)
+        name, most = task.vector.task, rows_of_each(len(tasks))
+        moved = beside.get(name, 0) if name in stay else seeing.most
+        rows.frozen[name] = at_theta0.rows(name, task.train, 2 * most)
+        if moved:
+            rows.train[name] = seeing.rows(task, task.train, moved)
+        rows.plain[name] = at_theta0.rows(name, task.validation, most)
+        if moved:
+            rows.validation[name] = seeing.rows(task, task.validation, moved)
         if tell(done, len(tasks), None) and done < len(tasks):
             raise GivesWay
     del seeing, at_theta0  # with sums of vectors, and the originals that were read last
-    return learned(materials, [task.vector for task in tasks], rows, started)
+    return learned(materials, [task.vector for task in tasks], rows, started, stay, beside)
+
+
+def staying(
+    tasks: Sequence[FitTask], materials: Materials, at_theta0: AtTheta0
+) -> dict[str, FittedHead]:
+    """By task the heads that stay as they are: of few tasks none."""
+    found = {task.vector.task: task.fitted for task in tasks if task.fitted is not None}
+    new = [task for task in tasks if task.fitted is None]
+    if len(tasks) <= WHOLE or not new:
+        return {}
+    frozen = {name: materials.head(head.frozen) for name, head in found.items()}
+    seen = [at_theta0.rows(t.vector.task, t.validation, LEAST_ROWS).features_ND for t in new]
+    if any(head.weight_CD.shape[1] != seen[0].shape[1] for head in frozen.values()):
+        return {}  # of an earlier version of TACL, from fewer blocks
+    near = taken_for(torch.cat(seen), frozen, near_count(len(new))) if frozen else []
+    return {name: head for name, head in found.items() if name not in near}
 
 
 @dataclass(frozen=True)
 class HeadRows:
-    """Labelled rows by task: at theta0 and as the model moves them; `frozen`: more at theta0. And
-    samples of no task."""
+    """Labelled rows by task: at theta0 and as the model moves them, of the tasks that take part;
+    of all tasks more at theta0, `frozen` to learn from and `plain` to judge by. And samples of no
+    task."""
 
     train: dict[str, Pair]
     validation: dict[str, Pair]
     frozen: dict[str, LabelledFeatures]
+    plain: dict[str, LabelledFeatures]
     generic: tuple[Tensor, Tensor]
 
 
 def learned(
-    materials: Materials, vectors: Sequence[VectorRef], rows: HeadRows, started: float
+    materials: Materials,
+    vectors: Sequence[VectorRef],
+    rows: HeadRows,
+    started: float,
+    stay: Mapping[str, FittedHead] | None = None,
+    beside: Mapping[str, int] | None = None,
 ) -> Fitted:
-    """Heads of the tasks of these vectors, drawn towards those that they were trained under."""
-    train, validation = rows.train, rows.validation
-    trained = {vector.task: materials.head(vector.head_blob) for vector in vectors}
-    frozen, novelty = frozen_heads(trained, rows.frozen, _plain(validation), rows.generic)
-    fitted = answering_heads(trained, frozen, train, validation)
-    known = _accuracies(fitted, views(validation))
-    frozen_known = _accuracies(frozen, _plain(validation))
+    """Heads of the tasks of these vectors, drawn towards those that they were trained under; some
+    `stay` as they are, and of the tasks `beside` rows take part."""
+    stay, judged = stay or {}, views(rows.validation)
+    new = {v.task: materials.head(v.head_blob) for v in vectors if v.task not in stay}
+    kept = KeptHeads(
+        {name: materials.head(one.head) for name, one in stay.items()},
+        {name: materials.head(one.frozen) for name, one in stay.items()},
+        beside or {},
+    )
+    frozen, novelty = frozen_heads(new, rows.frozen, rows.plain, rows.generic, kept)
+    fitted = answering_heads(new, frozen, rows.train, rows.validation, kept)
+    known = _accuracies(fitted, judged)
+    frozen_known = _accuracies(frozen, rows.plain)
     heads = tuple(
-        FittedHead(
+        stay.get(name)
+        or FittedHead(
             task=name,
             vector=vector.digest,
             head=materials.put_tensors(fitted[name].to_params()),
@@ -94,11 +133,11 @@ def learned(
         for name in [vector.task]
     )
     figures = {
-        "known": metrics.absolute(known),
-        "unknown": _unknown(fitted, views(validation)),
-        "frozen_known": metrics.absolute(frozen_known),
-        "frozen_unknown": _unknown(frozen, _plain(validation)),
-        "rows": sum(len(pair[0].labels_N) for pair in train.values()),
+        "known": metrics.absolute({one.task: one.accuracy for one in heads}),
+        "unknown": _unknown({**kept.answering, **fitted}, judged),
+        "frozen_known": metrics.absolute({one.task: one.frozen_accuracy for one in heads}),
+        "frozen_unknown": _unknown({**kept.frozen, **frozen}, rows.plain),
+        "rows": sum(len(pair[0].labels_N) for pair in rows.train.values()),
         "seconds": time.monotonic() - started,
     }
     return Fitted(heads=heads, novelty=materials.put_tensors(novelty.to_params()), metrics=figures)
@@ -178,11 +217,11 @@ class Seeing:
 
         self._sums = Sums(materials.module, materials.backbone, [*refs], tau_of)
 
-    def rows(self, task: FitTask, part: BlobRef) -> Pair:
+    def rows(self, task: FitTask, part: BlobRef, most: int) -> Pair:
         name, (raws, labels) = task.vector.task, self._at_theta0.labelled(part)
         file = self._at_theta0.file("moved", name, part)
         seen = read(file)
-        chosen = sample_rows(range(len(raws)), self.most, 0, labels)
+        chosen = sample_rows(range(len(raws)), most, 0, labels)
         turn = 1 + max((one.turn for one in seen.values()), default=0)
         # A run that goes on has measured its rows again already.
         again = 0 if written_by(file) == self._run_id else again_of(name, self._count, self._run_id)
@@ -193,12 +232,8 @@ class Seeing:
             seen |= {row: Seen(turn, moved_D) for row, moved_D in pairs}
             write(file, seen, self._run_id)
         moved_ND = torch.stack([seen[row].moved_D for row in chosen])
-        plain = self._at_theta0.rows(name, part, self.most)
+        plain = self._at_theta0.rows(name, part, most)
         return plain, LabelledFeatures(moved_ND, torch.tensor([labels[row] for row in chosen]))
-
-
-def _plain(pairs: Mapping[str, Pair]) -> dict[str, LabelledFeatures]:
-    return {task: plain for task, (plain, _) in pairs.items()}
 
 
 def _accuracies(
@@ -206,7 +241,8 @@ def _accuracies(
 ) -> dict[str, float]:
     """With the task known."""
     return {
-        t: metrics.accuracy(heads[t].logits(r.features_ND), r.labels_N) for t, r in rows.items()
+        task: metrics.accuracy(head.logits(rows[task].features_ND), rows[task].labels_N)
+        for task, head in heads.items()
     }
 
 

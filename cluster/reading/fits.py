@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -57,6 +57,19 @@ def answering(fits: Iterable[HeadFit], added: Added, owners: Mapping[str, str]) 
         if fit.taught <= may and wanted <= fit.vectors:
             return fit
     return None
+
+
+def begun(fits: Sequence[HeadFit], owner: str, tasks: Collection[str]) -> HeadFit | None:
+    """The fit that one of these tasks goes on from: the newest that was of some of them alone, so
+    that nothing is left in heads of a task that is gone, or that another owner keeps private."""
+    return next(
+        (
+            fit
+            for fit in reversed(fits)
+            if fit.taught <= {owner} and fit.heads.keys() <= {*tasks} and fit.novelty
+        ),
+        None,
+    )
 
 
 def told(fits: Sequence[HeadFit], champions: Mapping[str, str]) -> set[str]:

@@ -29,13 +29,18 @@ class Calibrated(NamedTuple):
 
 
 def calibrated(
-    scores_NC: Tensor, labels_N: Tensor, weight_N: Tensor | None = None, smoothing: float = 0.0
+    scores_NC: Tensor,
+    labels_N: Tensor,
+    weight_N: Tensor | None = None,
+    smoothing: float = 0.0,
+    others_N: Tensor | None = None,
 ) -> Calibrated:
     """The b >= 0 with the least cross-entropy of softmax(b s), by golden section on log b.
 
     The loss is convex in b, so that it has one valley in log b. `smoothing` of each label is spread
     over all classes: without it rows that are all answered right have their valley at HIGHEST.
-    `weight_N`: of the rows; default, all weigh the same.
+    `weight_N`: of the rows; default, all weigh the same. `others_N`: scores of one more class, that
+    b does not multiply.
     """
     scores_NC = scores_NC.double()
     weight_N = torch.ones(len(labels_N)) if weight_N is None else weight_N
@@ -43,6 +48,8 @@ def calibrated(
 
     def loss(log_b: float) -> float:
         scores = math.exp(log_b) * scores_NC
+        if others_N is not None:
+            scores = torch.cat([scores, others_N.double().unsqueeze(-1)], -1)
         loss_N = cross_entropy(scores, labels_N, label_smoothing=smoothing, reduction="none")
         return (mass_N @ loss_N).item()
 

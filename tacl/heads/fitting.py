@@ -12,18 +12,22 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
 from tacl.backbone.inner import BLOCKS
+from tacl.data.splits import sample_rows
 from tacl.heads.calibration import tasks_alike
+from tacl.heads.columns import Columns
 from tacl.heads.head import Head, beside, starts, union
 from tacl.heads.novelty import GENERIC, Novelty
-from tacl.heads.probe import chosen_probe, of_length_one
+from tacl.heads.probe import STEPS, chosen_probe, of_length_one
 
+FEWER_STEPS = 40  # from columns that others, which were fitted before, leave little to find
+PART = 1024  # rows that all heads see at once
 DRAWS = 8  # sums of vectors under which the rows of a task are seen
 
 
@@ -33,6 +37,17 @@ class LabelledFeatures:
 
     features_ND: Tensor
     labels_N: Tensor
+
+
+@dataclass(frozen=True)
+class KeptHeads:
+    """Heads of other tasks, fitted before, that stay as they are (`tacl.heads.block`); those of all
+    views of a row, and at theta0. `beside`: the tasks whose rows take part, and how many of each.
+    """
+
+    answering: Mapping[str, Head] = field(default_factory=dict)
+    frozen: Mapping[str, Head] = field(default_factory=dict)
+    beside: Mapping[str, int] = field(default_factory=dict)
 
 
 def drawn_sums(tasks: Sequence[str]) -> list[frozenset[str]]:
@@ -54,23 +69,32 @@ def fitted_heads(
     trained: Mapping[str, Head],
     train: Mapping[str, LabelledFeatures],
     validation: Mapping[str, LabelledFeatures],
+    kept: Mapping[str, Head] | None = None,
 ) -> dict[str, Head]:
     """The columns of every task, from one multinomial logistic regression over all of them.
 
     It is drawn towards the heads that the vectors were `trained` under. Its weight decay and its
     temperature are those by which validation rows are least surprising, tasks weighing the same
     however many rows they have. The scale of a head holds the temperature: the softmax over columns
-    of several tasks is P(task, class | x).
+    of several tasks is P(task, class | x). Heads of other tasks that are `kept` take part as they
+    are, some of them with rows.
     """
     prior, begins = union(list(trained.values())), starts(trained.values())
+    staying = [task for task in kept or () if task in train]
 
     def pooled(rows: Mapping[str, LabelledFeatures]) -> tuple[Tensor, Tensor]:
         labels = [rows[t].labels_N + start for t, start in zip(trained, begins, strict=True)]
-        return torch.cat([rows[task].features_ND for task in trained]), torch.cat(labels)
+        labels += [torch.full_like(rows[t].labels_N, len(prior.classes)) for t in staying]
+        features = [rows[task].features_ND for task in (*trained, *staying)]
+        return torch.cat(features), torch.cat(labels)
 
-    mass_N = tasks_alike(len(validation[task].labels_N) for task in trained)
-    unit = of_length_one(pooled(train))
-    found, _ = chosen_probe(unit, pooled(validation), prior.classes, prior=prior, mass_N=mass_N)
+    mass_N = tasks_alike(len(validation[task].labels_N) for task in (*trained, *staying))
+    learned, judged = of_length_one(pooled(train)), pooled(validation)
+    others = (_logit(kept, learned[0]), _logit(kept, judged[0])) if kept else None
+    steps = FEWER_STEPS if kept else STEPS
+    found, _ = chosen_probe(
+        learned, judged, prior.classes, prior=prior, mass_N=mass_N, others=others, steps=steps
+    )
     weights = found.weight_CD.split([len(head.classes) for head in trained.values()])
     return {
         task: Head(own_CD, found.scale, head.classes)
@@ -78,18 +102,26 @@ def fitted_heads(
     }
 
 
+def _logit(heads: Mapping[str, Head], features_ND: Tensor) -> Tensor:
+    """Of all their classes as one, [N]."""
+    parts = features_ND.float().split(PART)
+    return torch.cat([Columns(heads).logits(part_BD).logsumexp(-1) for part_BD in parts])
+
+
 def frozen_heads(
     trained: Mapping[str, Head],
     train: Mapping[str, LabelledFeatures],
     validation: Mapping[str, LabelledFeatures],
     generic: tuple[Tensor, Tensor],
+    kept: KeptHeads | None = None,
 ) -> tuple[dict[str, Head], Novelty]:
     """Heads from rows at theta0, f and what inner blocks give, and what tells rows of none of
     some tasks.
 
     `generic`: features_ND of samples of no task, to learn from and to judge by. They have a column
-    of their own in the fit.
+    of their own in the fit. There are rows of tasks with `kept` heads, too.
     """
+    kept = kept or KeptHeads()
     wide = {task: _beside_inner(head, generic[0].shape[1]) for task, head in trained.items()}
     any_head = next(iter(wide.values()))
     nothing = Head(torch.zeros_like(any_head.weight_CD[:1]), any_head.scale, (GENERIC,))
@@ -98,11 +130,31 @@ def frozen_heads(
         for features_ND in generic
     )
     judged_by = {**validation, GENERIC: judged}
-    heads = fitted_heads({**wide, GENERIC: nothing}, {**train, GENERIC: learned}, judged_by)
-    seen = {task: (train[task].features_ND, train[task].labels_N) for task in wide}
-    judging = {task: rows.features_ND for task, rows in judged_by.items()}
+    found = fitted_heads(
+        {**wide, GENERIC: nothing},
+        _taking_part({**train, GENERIC: learned}, kept),
+        _taking_part(judged_by, kept),
+        kept.frozen,
+    )
+    heads = {**kept.frozen, **found}
+    seen = {
+        task: (train[task].features_ND, train[task].labels_N) for task in heads if task != GENERIC
+    }
+    judging = {task: judged_by[task].features_ND for task in heads}
     novelty = Novelty.of(heads, seen, judging)
-    return {task: heads[task] for task in wide}, novelty
+    return {task: found[task] for task in wide}, novelty
+
+
+def _taking_part(
+    rows: Mapping[str, LabelledFeatures], kept: KeptHeads
+) -> dict[str, LabelledFeatures]:
+    """All of the tasks that are fitted, and so many of those beside them."""
+    found = {task: own for task, own in rows.items() if task not in kept.frozen}
+    for task, count in kept.beside.items():
+        own = rows[task]
+        some = sample_rows(range(len(own.labels_N)), count, 0, own.labels_N.tolist())
+        found[task] = LabelledFeatures(own.features_ND[some], own.labels_N[some])
+    return found
 
 
 def answering_heads(
@@ -110,6 +162,7 @@ def answering_heads(
     frozen: Mapping[str, Head],
     train: Mapping[str, tuple[LabelledFeatures, LabelledFeatures]],
     validation: Mapping[str, tuple[LabelledFeatures, LabelledFeatures]],
+    kept: KeptHeads | None = None,
 ) -> dict[str, Head]:
     """The same from rows at theta0 and under sums, side by side; with the weights for the latter
     alone.
@@ -117,10 +170,12 @@ def answering_heads(
     Drawn half towards the heads of the training and half towards those that were fitted at theta0,
     the `frozen` ones: there a row costs one forward pass, and all rows take part.
     """
+    stay = kept.answering if kept else {}
     both = {task: _half(trained[task], frozen[task]) for task in trained}
-    narrow = fitted_heads(both, _under_sums(train), _under_sums(validation))
+    narrow_stay = {task: head.narrow() for task, head in stay.items()}
+    narrow = fitted_heads(both, _under_sums(train), _under_sums(validation), narrow_stay)
     priors = {task: _half_each(trained[task], frozen[task]) for task in trained}
-    wide = fitted_heads(priors, views(train), views(validation))
+    wide = fitted_heads(priors, views(train), views(validation), stay)
     return {
         task: replace(head, narrow_CD=narrow[task].scale / head.scale * narrow[task].weight_CD)
         for task, head in wide.items()

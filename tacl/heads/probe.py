@@ -14,7 +14,7 @@ from tacl.heads.calibration import calibrated
 from tacl.heads.head import Head
 
 WEIGHTS = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)  # of |W|^2, on unit features
-STEPS = 200
+STEPS = 200  # at most, of one weight
 SCALE = 16.0  # of a head that is found; it takes no part in the minimum
 NEIGHBOURS = (1, 5, 10, 20, 50)
 
@@ -47,13 +47,16 @@ def probe_head(
     weight: float,
     start: Head | None = None,
     prior: Head | None = None,
+    others_N: Tensor | None = None,
+    steps: int = STEPS,
 ) -> Head:
     """The minimum of mean cross-entropy + weight / 2 |s W - s0 W0|^2 over the logits s W z / |z|,
     from rows `of_length_one`.
 
     `prior` is the head s0 W0 towards which weights are drawn; without it, towards 0. Convex, so any
     start gives the same head; a near one is sooner there. The rows of W are not unit: lengths are
-    learned.
+    learned. `others_N` are logits of one more column, of classes whose weights stay as they are;
+    rows of theirs have the label that comes after those of `classes`.
     """
     centre_CD = torch.zeros(len(classes), unit_ND.shape[1])
     if prior is not None:
@@ -62,17 +65,21 @@ def probe_head(
     if start is not None:
         weight_CD = (start.scale * start.weight_CD).float().cpu().clone()
     weight_CD.requires_grad_()
-    optimizer = LBFGS([weight_CD], max_iter=STEPS, history_size=20, line_search_fn="strong_wolfe")
+    optimizer = LBFGS([weight_CD], max_iter=steps, history_size=20, line_search_fn="strong_wolfe")
 
     def loss() -> Tensor:
         optimizer.zero_grad()
-        fit = cross_entropy(unit_ND @ weight_CD.T, labels_N)
+        fit = cross_entropy(_with_others(unit_ND @ weight_CD.T, others_N), labels_N)
         total = fit + weight / 2 * (weight_CD - centre_CD).square().sum()
         total.backward()
         return total
 
     optimizer.step(loss)
     return Head(weight_CD.detach() / SCALE, SCALE, tuple(classes))
+
+
+def _with_others(logits_NC: Tensor, others_N: Tensor | None) -> Tensor:
+    return logits_NC if others_N is None else torch.cat([logits_NC, others_N.unsqueeze(-1)], -1)
 
 
 def chosen_probe(
@@ -82,6 +89,8 @@ def chosen_probe(
     weights: Sequence[float] = WEIGHTS,
     prior: Head | None = None,
     mass_N: Tensor | None = None,
+    others: tuple[Tensor, Tensor] | None = None,
+    steps: int = STEPS,
 ) -> tuple[Head, float]:
     """The head at the temperature that fits the validation rows, and its weight: the one of
     `weights`, given in falling order, by which these rows are then least surprising.
@@ -89,14 +98,16 @@ def chosen_probe(
     `train` are rows `of_length_one`, made by the caller: of many rows there is then no other copy.
     Stops at the first weight that is worse than the one before. One more row of any class is among
     the validation rows (after Platt, 1999), so that few rows that are all right make nobody sure.
-    `mass_N`: how much each of them counts; default, all the same.
+    `mass_N`: how much each of them counts; default, all the same. `others`: see `probe_head`, of
+    both sets of rows; no temperature moves them.
     """
     features_ND, labels_N = validation
+    learned_by, judged_by = others or (None, None)
     best, least, head = None, float("inf"), None
     for weight in weights:
-        head = probe_head(*train, classes, weight, start=head, prior=prior)
+        head = probe_head(*train, classes, weight, head, prior, learned_by, steps)
         logits_NC, smoothing = head.logits(features_ND.float()), 1 / (len(labels_N) + 1)
-        found = calibrated(logits_NC, labels_N, mass_N, smoothing)
+        found = calibrated(logits_NC, labels_N, mass_N, smoothing, judged_by)
         if found.loss >= least:
             break
         best = replace(head, scale=found.inverse_temperature * head.scale), weight

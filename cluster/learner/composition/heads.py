@@ -28,11 +28,12 @@ def fitted(found: Ingredients, tau: Params, home: Home, tell: Tell) -> Fitted | 
     if not taught:
         return None
     at_theta0 = AtTheta0(found.materials, home, owner="")
-    rows = HeadRows({}, {}, {}, at_theta0.generic(home.founded().generic))
+    rows = HeadRows({}, {}, {}, {}, at_theta0.generic(home.founded().generic))
     for done, task in enumerate(found.work.tasks, 1):
         if train := taught.get(task.name):
             rows.train[task.name] = _moved(found, tau, train, each_class=True)
             rows.validation[task.name] = _moved(found, tau, task.validation)
+            rows.plain[task.name] = rows.validation[task.name][0]
             rows.frozen[task.name] = at_theta0.rows(task.name, train, 2 * rows_of_each(len(taught)))
         tell(done, len(found.work.tasks), None)
     latest = {term.vector.task: term.vector for term in found.work.terms}

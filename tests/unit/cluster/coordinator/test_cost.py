@@ -14,7 +14,7 @@ from cluster.client.client import Client
 from cluster.coordinator import work_orders
 from cluster.coordinator.work_orders import fitting
 from cluster.domain.base import PAGE, RequestContext
-from cluster.domain.compositions import CompositionMethod, Fitted
+from cluster.domain.compositions import CompositionMethod, Fitted, FittedHead
 from cluster.domain.reports import VectorStatus
 from cluster.domain.status import RunState
 from cluster.domain.tasks import ANY, Submission
@@ -191,12 +191,29 @@ def test_all_heads_are_fitted_by_as_many_questions_however_many_they_are(scene: 
     blobs = scene.home.blobs()
 
     def work(fit: FitHeads) -> FitWork:
-        return work_orders.listed(registry, blobs, fitting(BASE, fit), fit.champions)
+        return work_orders.listed(registry, blobs, fitting(BASE, fit), fit.champions, None)
 
     counts = [len(statements(registry, lambda one=one: work(one))) for one in asked]
     assert counts[0] == counts[1]
     tasks = listed_tasks(blobs, work(asked[1]).listed)
     assert [one.vector.task for one in tasks] == ["news", "spam"]
+
+
+def test_a_fit_goes_on_from_the_fit_before(tmp_path: Path) -> None:
+    """It is told the heads of the vectors that both are of."""
+    found = Scene(tmp_path, Node(1))
+    listed = list[dict[str, FittedHead | None]]()
+    for name in ("first", "second"):
+        found.arrive(name, heads="fitted")
+        while not (fits := [one for one in found.running() if isinstance(one, FitWork)]):
+            found.finish_process(found.launcher.running()[0])
+        tasks = listed_tasks(found.home.blobs(), fits[0].listed)
+        listed.append({one.vector.task: one.fitted for one in tasks})
+        found.settle()
+    (fit,) = (one for one in found.coordinator._execution.heads.fits if len(one.heads) == 1)
+    assert fit.heads["first"] is not None
+    assert listed == [{"first": None}, {"first": fit.heads["first"], "second": None}]
+    found.coordinator.close()
 
 
 def test_the_row_of_a_fit_says_as_much_of_many_tasks_as_of_few(tmp_path: Path) -> None:

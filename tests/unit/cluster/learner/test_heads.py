@@ -98,6 +98,31 @@ def test_the_same_work_gives_the_same_heads(scene: Scene, fitted: Fitted) -> Non
     assert scene.fit().heads == fitted.heads
 
 
+def test_of_many_tasks_the_heads_that_are_near_nothing_new_stay(
+    scene: Scene, fitted: Fitted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And nothing of theirs is fitted; what tells inputs of no task is of all."""
+    monkeypatch.setattr(learner_heads, "WHOLE", 1)
+    monkeypatch.setattr(learner_heads, "near_count", lambda new: 0)
+    stays, was = fitted.heads
+    first, second = listed_tasks(scene.home.blobs(), scene.work().listed)
+    tasks = (first.model_copy(update={"fitted": stays}), second)
+    work = scene.work().model_copy(update={"listed": store_tasks(scene.home.blobs(), tasks)})
+    found = scene.learner.work(work)
+    assert isinstance(found, Fitted)
+    stayed, new = found.heads
+    assert stayed == stays
+    assert (new.task, new.vector) == (was.task, was.vector)
+    assert new.head != was.head
+    for which in ("known", "unknown", "frozen_known", "frozen_unknown"):
+        assert found.metrics[which] > fitted.metrics[which] - 0.1
+    settings = scene.home.settings()
+    assert settings is not None
+    assert found.novelty
+    novelty = Materials(scene.home, settings.base).novelty(found.novelty)
+    assert novelty.sizes.keys() == {"", *(one.task for one in fitted.heads)}
+
+
 def test_what_was_measured_is_measured_again_a_few_rows_at_a_time(
     scene: Scene, fitted: Fitted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -286,5 +311,5 @@ def test_few_rows_have_one_of_each_class(scene: Scene, monkeypatch: pytest.Monke
     at_theta0 = AtTheta0(materials, scene.home, owner="somebody")
     seeing = Seeing(materials, listed_tasks(scene.home.blobs(), work.listed), at_theta0, "few")
     for task in listed_tasks(scene.home.blobs(), work.listed):
-        for rows in seeing.rows(task, task.train):
+        for rows in seeing.rows(task, task.train, seeing.most):
             assert sorted(rows.labels_N.tolist()) == [0, 1, 2, 3]

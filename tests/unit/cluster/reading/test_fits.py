@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from cluster.coordinator.outdated import Outdated
 from cluster.domain.compositions import Composition, Fitted, FittedHead, Merged, RecipeTerm
 from cluster.domain.tasks import VectorRef
-from cluster.reading.fits import HeadFit, added, added_by, answering, asked, told
+from cluster.reading.fits import HeadFit, added, added_by, answering, asked, begun, told
 from cluster.registry import Recipe
 from cluster.registry.compositions import ModelTable
 from cluster.scheduler.state import Node
@@ -37,6 +38,23 @@ def fit(number: int, vectors: dict[str, str]) -> HeadFit:
 
 def models_of(recipes: list[set[str]]) -> list[list[tuple[str, str]]]:
     return [[(vector[0], vector) for vector in sorted(recipe)] for recipe in recipes]
+
+
+@given(st.lists(CHAMPIONS, max_size=8), st.sampled_from(["", "ann"]), CHAMPIONS)
+def test_a_fit_goes_on_from_the_newest_that_saw_nothing_else(
+    sets: list[dict[str, str]], owner: str, champions: dict[str, str]
+) -> None:
+    """Neither a task that is gone nor one that another owner keeps private taught its heads."""
+    fits = [replace(fit(number, vectors), novelty="n") for number, vectors in enumerate(sets)]
+    may = [
+        one.run_id
+        for one in fits
+        if one.heads.keys() <= champions.keys()
+        and all(OWNERS.get(task, owner) == owner for task in one.heads)
+    ]
+    found = begun(fits, owner, champions)
+    assert (found and found.run_id) == (may[-1] if may else None)
+    assert begun([replace(one, novelty=None) for one in fits], owner, champions) is None
 
 
 @given(st.lists(CHAMPIONS, max_size=8), st.lists(st.sets(VECTORS), max_size=8))
