@@ -293,7 +293,8 @@ class Shell(Reads):
 
     @property
     def _known(self) -> Known:
-        return Known(self._state.owners, self._execution.heads)
+        heads = self._execution.heads
+        return Known(self._state.owners, lambda: heads)
 
     def _view(self, context: RequestContext) -> PlanView:
         state, visibility = self._execution.foreseen(), self._visibility(context)

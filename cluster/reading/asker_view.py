@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from cluster.domain.visibility import Visibility
@@ -15,10 +15,15 @@ from tacl.errors import UnknownRun
 @dataclass(frozen=True)
 class Known:
     """All of it is in the registry, and takes long to read there. `owners`: of the private tasks,
-    removed ones too."""
+    removed ones too. Heads are of thousands of tasks, and few questions need them."""
 
     owners: Mapping[str, str]
-    heads: FittedHeads
+    read_heads: Callable[[], FittedHeads]
+
+    @property
+    def heads(self) -> FittedHeads:
+        """As of the same moment: to be asked for inside it."""
+        return self.read_heads()
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,8 @@ private task that an answer could name is known as one.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 
 from cluster.domain.compositions import Fitted
 from cluster.reading.asker_view import Known
@@ -33,7 +32,9 @@ class Reader(Reads):
         self._blobs, self._told = home.blobs(), note
         self._registry = Registry(home.registry_url, read_only=True)
         self._lock = threading.Lock()  # moments begin in the order of what is known
-        self._last, self._known = -1, Known({}, FittedHeads(()))  # as of the last event
+        self._last = -1  # the last event that was taken in; as of then are
+        self._owners: Mapping[str, str] = {}
+        self._heads: FittedHeads | None = None  # None: nobody needed them yet
 
     @contextmanager
     def _reading(self) -> Iterator[Known]:
@@ -50,37 +51,47 @@ class Reader(Reads):
 
     def _look(self) -> Known:
         last, found = self._registry.happened(self._last)
+        owners, heads = self._owners, self._heads
         if self._last < 0 or last < self._last or len(found) > MANY:
-            known = self._anew()
+            owners, heads = _private(self._registry.tasks(with_removed=True)), None
         else:
-            known = self._after(found)
-        self._last, self._known = last, known
-        return known
+            owners = self._owners_after(found)
+            heads = heads and self._heads_after(heads, found, owners)
+        self._last, self._owners, self._heads = last, owners, heads
+        return Known(owners, lambda: heads or self._read_heads(last, owners))
 
-    def _anew(self) -> Known:
-        owners = _private(self._registry.tasks(with_removed=True))
-        return Known(owners, FittedHeads.of_all(self._registry, owners))
+    def _read_heads(self, last: int, owners: Mapping[str, str]) -> FittedHeads:
+        """In the moment of a look; kept for the next ones, unless others looked since."""
+        with self._lock:
+            if self._last == last:
+                self._heads = self._heads or FittedHeads.of_all(self._registry, owners)
+                return self._heads
+        return FittedHeads.of_all(self._registry, owners)
 
-    def _after(self, found: Sequence[Happened]) -> Known:
-        known, names = self._known, {one.task for one in found if one.kind == "submitted"}
-        if names:  # perhaps that of a task which was cancelled, and was another's
-            tasks = self._registry.tasks(with_removed=True, names=[*filter(None, names)])
-            kept = {name: owner for name, owner in known.owners.items() if name not in names}
-            known = replace(known, owners=kept | _private(tasks))
-        for one in found:
-            known = replace(known, heads=self._heads(known, one))
-        return known
+    def _owners_after(self, found: Sequence[Happened]) -> Mapping[str, str]:
+        names = {one.task for one in found if one.kind == "submitted"}
+        if not names:
+            return self._owners
+        # Perhaps that of a task which was cancelled, and was another's.
+        tasks = self._registry.tasks(with_removed=True, names=[*filter(None, names)])
+        kept = {name: owner for name, owner in self._owners.items() if name not in names}
+        return kept | _private(tasks)
 
-    def _heads(self, known: Known, event: Happened) -> FittedHeads:
-        match event:
-            case Happened(kind="purged", task=str(task)):
-                return known.heads.purged(task)
-            case Happened(kind="forgotten", run_id=str(run_id)):
-                return known.heads.forgotten({run_id})
-            case Happened(kind="fitted", run_id=str(run_id)):
-                result = self._registry.result(run_id, Fitted)  # none where it was forgotten since
-                return known.heads.added(run_id, result, known.owners) if result else known.heads
-        return known.heads
+    def _heads_after(
+        self, heads: FittedHeads, found: Sequence[Happened], owners: Mapping[str, str]
+    ) -> FittedHeads:
+        for event in found:
+            match event:
+                case Happened(kind="purged", task=str(task)):
+                    heads = heads.purged(task)
+                case Happened(kind="forgotten", run_id=str(run_id)):
+                    heads = heads.forgotten({run_id})
+                case Happened(kind="fitted", run_id=str(run_id)):
+                    result = self._registry.result(run_id, Fitted)  # none where it was forgotten
+                    heads = heads.added(run_id, result, owners) if result else heads
+                case _:
+                    pass
+        return heads
 
 
 def _private(tasks: Iterable[TaskRecord]) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -56,7 +57,29 @@ def test_what_happened_is_read_and_nothing_else(
     assert not any("FROM shard" in said for said in selects(reader, lambda: reader.users(BOB)))
     assert found
     assert set(found) == {Fitted.__name__}
-    assert len(reader._known.heads.fits) == len(scene.coordinator._execution.heads.fits)
+    assert reader._heads == scene.coordinator._execution.heads
+
+
+def test_heads_are_read_once_somebody_needs_them(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are of thousands of tasks; also where one looked when others had looked already."""
+    scene.trained("a", heads="fitted")
+    scene.coordinator.compose(asks("compose"), "ann", ["+a"])
+    reader, read, fits = Reader(scene.home, note=lambda hashes: None), list[int](), Registry.fits
+    monkeypatch.setattr(Registry, "fits", lambda registry: read.append(1) or fits(registry))
+    for ask in (reader.vectors, reader.users, lambda who: reader.logs(who, "a")):
+        assert ask(ADMIN)
+    assert not read
+    with ThreadPoolExecutor(1) as other, reader._reading() as before:
+        scene.trained("b", heads="fitted")
+        other.submit(reader.users, ADMIN).result()
+        assert len(before.heads.fits) == 1
+    assert reader.composition(ADMIN, "ann") == scene.coordinator.composition(ADMIN, "ann")
+    with reader._reading() as known:
+        assert len(known.heads.fits) == 2
+    assert len(read) == 2
+    reader.close()
 
 
 @pytest.mark.parametrize("many", [0, 5000])
