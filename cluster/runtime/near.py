@@ -79,10 +79,15 @@ def _answer(connection: Connection, call: Call) -> None:
 def answers(home: Path, name: str = SOCKET) -> bool:
     """Whether somebody listens there: on this machine, for no other reaches the socket, also where
     the directory is on all of them."""
-    with socket.socket(socket.AF_UNIX) as asking, contextlib.suppress(OSError):
-        asking.connect(str(home / name))
-        return True
-    return False
+    with socket.socket(socket.AF_UNIX) as asking:
+        asking.setblocking(False)
+        try:
+            asking.connect(str(home / name))
+        except BlockingIOError:  # it is stopped, or busy, and others wait there already
+            return True
+        except OSError:
+            return False
+    return True
 
 
 def ask(home: Path, method: str, arguments: Sequence[object], name: str = SOCKET) -> Any:

@@ -8,6 +8,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn, cast
@@ -103,6 +104,21 @@ def test_a_home_with_a_long_path_is_asked_through_ray(home: Path) -> None:
     assert list(deep.iterdir()) == []
     with pytest.raises(near.NotNear):
         near.ask(deep, "status", [])
+
+
+def test_somebody_who_is_stopped_listens(home: Path) -> None:
+    """Also where so many wait for it that no more may: nobody waits to hear it."""
+    assert not near.answers(home)
+    with socket.socket(socket.AF_UNIX) as stopped, ExitStack() as waiting:
+        stopped.bind(str(home / near.SOCKET))
+        stopped.listen(1)
+        with suppress(BlockingIOError):
+            while True:
+                asking = waiting.enter_context(socket.socket(socket.AF_UNIX))
+                asking.setblocking(False)
+                asking.connect(str(home / near.SOCKET))
+        assert near.answers(home)
+    assert not near.answers(home)
 
 
 def test_who_asks_imports_nothing_heavy(home: Path) -> None:
