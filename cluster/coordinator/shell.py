@@ -291,6 +291,9 @@ class Shell(Reads):
             self._make_sure()
             yield self._known
 
+    def _size(self, files: Collection[str]) -> int:
+        return self._blobs.size(files)
+
     @property
     def _known(self) -> Known:
         heads = self._execution.heads

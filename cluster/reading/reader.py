@@ -8,8 +8,10 @@ private task that an answer could name is known as one.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from cluster.domain.compositions import Fitted
 from cluster.reading.asker_view import Known
@@ -18,6 +20,9 @@ from cluster.reading.reads import Reads
 from cluster.registry import Registry, TaskRecord
 from cluster.registry.journal import Happened
 from cluster.storage.home import Home
+
+if TYPE_CHECKING:  # it brings pyarrow, which few questions need
+    from cluster.storage.blobs import Blobs
 
 MANY = 5000  # events after which everything is read again
 
@@ -29,7 +34,7 @@ class Reader(Reads):
     from here."""
 
     def __init__(self, home: Home, note: Callable[[Sequence[str]], None]) -> None:
-        self._blobs, self._told = home.blobs(), note
+        self._home, self._told = home, note
         self._registry = Registry(home.registry_url, read_only=True)
         self._lock = threading.Lock()  # moments begin in the order of what is known
         self._last = -1  # the last event that was taken in; as of then are
@@ -45,6 +50,13 @@ class Reader(Reads):
 
     def _note(self, hashes: Sequence[str], now: float) -> None:
         self._told(hashes)
+
+    def _size(self, files: Collection[str]) -> int:
+        return self._blobs.size(files)
+
+    @cached_property
+    def _blobs(self) -> Blobs:
+        return self._home.blobs()
 
     def close(self) -> None:
         self._registry.close()

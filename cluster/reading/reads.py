@@ -28,7 +28,6 @@ from cluster.reading.heads import FittedHeads
 from cluster.reading.models import current
 from cluster.reading.tokens import held_by, is_noted, listed
 from cluster.registry import Ran, Registry
-from cluster.storage.blobs import Blobs
 from tacl.errors import RunFailed, TaclError
 
 R = TypeVar("R", Evaluated, Refreshed)
@@ -47,7 +46,6 @@ class Reads(ABC):
     """`cluster.domain.api.ReadAPI`. `compositions` and `holders` answer many questions at once."""
 
     _registry: Registry
-    _blobs: Blobs
 
     @abstractmethod
     def _reading(self) -> AbstractContextManager[Known]:
@@ -57,6 +55,10 @@ class Reads(ABC):
     @abstractmethod
     def _note(self, hashes: Sequence[str], now: float) -> None:
         """These tokens were used."""
+
+    @abstractmethod
+    def _size(self, files: Collection[str]) -> int:
+        """Bytes of these."""
 
     @contextmanager
     def _seeing(self, context: RequestContext, task: str | None = None) -> Iterator[AskerView]:
@@ -166,7 +168,7 @@ class Reads(ABC):
             queued_most=shares.QUEUED,
             ran=shares.minutes(ran),
             ran_most=shares.RAN,
-            stored=self._blobs.size(files),
+            stored=self._size(files),
             stored_most=shares.STORED,
         )
 

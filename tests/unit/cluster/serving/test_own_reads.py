@@ -18,8 +18,8 @@ from cluster.domain.api import CoordinatorAPI
 from cluster.domain.base import RequestContext
 from cluster.domain.compositions import Composition
 from cluster.registry import dialects
-from cluster.runtime import near
-from cluster.serving import app, own_reads
+from cluster.runtime import near, own_reader
+from cluster.serving import app
 from cluster.serving.app import Ingress
 from cluster.serving.own_reads import OwnReads
 from cluster.storage.home import Home
@@ -149,7 +149,7 @@ def test_where_it_cannot_be_read_the_coordinator_is_asked(
     server = away if where == "no credentials" else silent(where == "lets in")
     if where == "another machine":
         (scene.home.path / near.SOCKET).unlink()
-    monkeypatch.setattr(own_reads, "AGAIN", 0.0)
+    monkeypatch.setattr(own_reader, "AGAIN", 0.0)
     monkeypatch.setattr(dialects, "PATIENCE", 0.1)
 
     async def story() -> None:
@@ -179,12 +179,13 @@ def test_it_is_tried_again_to_read_it(
         aside.rename(socket)
         await own.ask("tokens")
         assert len(there.asked) == 2
-        monkeypatch.setattr(own_reads, "AGAIN", 0.0)
+        monkeypatch.setattr(own_reader, "AGAIN", 0.0)
         await own.ask("tokens")
         assert len(there.asked) == 2
-        assert own._reader
+        reader = own._reader._reader
+        assert reader
         with monkeypatch.context() as patch:
-            patch.setattr(own._reader._registry, "tokens_after", _away)
+            patch.setattr(reader._registry, "tokens_after", _away)
             await own.ask("tokens")
         assert len(there.asked) == 3
         await own.ask("tokens")
@@ -208,8 +209,9 @@ def test_while_it_cannot_be_read_nobody_waits_for_it_anew(
     async def story() -> None:
         own = OwnReads(scene.home, there)
         await own.ask("tokens")
-        assert own._reader
-        monkeypatch.setattr(own._reader._registry, "tokens_after", away)
+        reader = own._reader._reader
+        assert reader
+        monkeypatch.setattr(reader._registry, "tokens_after", away)
         for _ in range(3):
             await own.ask("tokens")
 
