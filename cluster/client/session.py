@@ -87,7 +87,7 @@ class Session:
             return self._server.coordinator
         if self._coordinator is not None:
             return self._coordinator
-        from cluster.runtime.near import coordinator_of
+        from cluster.runtime.home_coordinator import coordinator_of
 
         return coordinator_of(self.home)
 

@@ -1,7 +1,7 @@
 """Asking a coordinator, or a server's predictors, on their own machine: by a socket in the home.
 
 To import Ray and to join its cluster takes longer than what most commands ask for. What is not
-answered here is asked through Ray: every call is idempotent by its arguments.
+answered here is asked through Ray (`home_coordinator`): every call is idempotent by its arguments.
 """
 
 from __future__ import annotations
@@ -15,11 +15,8 @@ from collections.abc import Callable, Sequence
 from multiprocessing.connection import Client, Connection
 from pathlib import Path
 from threading import Thread
-from typing import Any, cast
+from typing import Any
 
-from cluster.domain.api import CoordinatorAPI
-from cluster.runtime.served import running
-from cluster.storage.home import Home
 from tacl.errors import TaclError
 
 SOCKET = "coordinator.sock"  # whoever may read the home may connect
@@ -101,25 +98,3 @@ def ask(home: Path, method: str, arguments: Sequence[object], name: str = SOCKET
     if error is not None:
         raise error
     return found
-
-
-class _NearCoordinator:
-    def __init__(self, home: Home) -> None:
-        self._home = home
-
-    def __getattr__(self, method: str) -> Callable[..., Any]:
-        return lambda *arguments: self._ask(method, arguments)
-
-    def _ask(self, method: str, arguments: Sequence[object]) -> Any:
-        running(self._home)
-        try:
-            return ask(self._home.path, method, arguments)
-        except NotNear:
-            from cluster.runtime import connection  # which imports Ray
-
-            return connection.patiently(self._home, connection.coordinator, method, arguments)
-
-
-def coordinator_of(home: Home) -> CoordinatorAPI:
-    """A home's coordinator. Its methods raise ClusterNotRunning too; arguments go by position."""
-    return cast(CoordinatorAPI, _NearCoordinator(home))

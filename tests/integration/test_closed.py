@@ -11,7 +11,7 @@ import pytest
 
 from cluster.domain.base import RequestContext
 from cluster.runtime.connection import connect
-from cluster.runtime.near import coordinator_of
+from cluster.runtime.home_coordinator import coordinator_of
 from cluster.serving.app import LOGGING, _listen_as_the_node
 from cluster.storage.home import Home
 from tests.integration.test_head import home, listening, processes, require_closed, until

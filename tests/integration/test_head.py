@@ -161,7 +161,7 @@ def readable_by_others(folder: Path) -> list[Path]:
 @pytest.mark.ray
 @pytest.mark.timeout(600)  # in a new environment Ray may take minutes to start
 def test_kills_lose_nothing(home: Home) -> None:
-    from cluster.runtime.near import coordinator_of
+    from cluster.runtime.home_coordinator import coordinator_of
 
     api, context = coordinator_of(home), RequestContext()
 
@@ -177,8 +177,10 @@ def test_kills_lose_nothing(home: Home) -> None:
     (coordinator,) = pids(home, "WatchedCoordinator") or pids(home, "coordinator")
     learners = pids(home, "LearnerProcess")
     assert len(learners) == 2
-    os.kill(coordinator, signal.SIGKILL)
-    assert list(tasks()) == ["a", "b", "c"]  # the question waits for the next coordinator
+    for end in (signal.SIGSTOP, signal.SIGKILL):
+        os.kill(coordinator, end)
+        assert api.logs(context, "a")[0].kind == "submitted"  # this question waits for none
+    assert list(tasks()) == ["a", "b", "c"]  # this one waits for the next coordinator
     assert api.submit(context, submission(home, "a")) == accepted["a"]
     assert pids(home, "LearnerProcess") == learners
     os.kill(learners[0], signal.SIGKILL)
@@ -202,7 +204,7 @@ def test_kills_lose_nothing(home: Home) -> None:
 @pytest.mark.ray
 def test_a_run_on_ray_is_one_trace(home: Home, collector: Collector) -> None:
     """Every process sends its part of it."""
-    from cluster.runtime.near import coordinator_of
+    from cluster.runtime.home_coordinator import coordinator_of
 
     run_id = coordinator_of(home).submit(ADMIN, submission(home, "digits")).run_id
     _, of_trace, of_span, _ = tracing.of_run(run_id).split("-")

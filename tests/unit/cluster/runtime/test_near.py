@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import socket
-import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
@@ -119,18 +117,6 @@ def test_somebody_who_is_stopped_listens(home: Path) -> None:
                 asking.connect(str(home / near.SOCKET))
         assert near.answers(home)
     assert not near.answers(home)
-
-
-def test_who_asks_imports_nothing_heavy(home: Path) -> None:
-    near.listen(home, answer)
-    code = (
-        f"import sys; from pathlib import Path; from cluster.client.client import Client\n"
-        f"from cluster.runtime import near; near.running = lambda home: None\n"
-        f"print(Client({str(home)!r}).coordinator.status('me'))\n"
-        f"print({{'ray', 'pyarrow', 'numpy', 'torch'}} & sys.modules.keys())"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == ["('status', 'me')", "set()"]
 
 
 def test_who_has_no_descriptors_left_waits_with_the_next(monkeypatch: pytest.MonkeyPatch) -> None:

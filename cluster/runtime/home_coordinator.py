@@ -1,0 +1,65 @@
+"""A home's coordinator, as whoever may enter the home asks it.
+
+What the registry alone can answer is read there, in this process: no coordinator that is busy, or
+dead, is waited for. The rest is asked by the socket in the home, or through Ray.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, cast
+
+from cluster.domain.api import READS, CoordinatorAPI
+from cluster.runtime.near import NotNear, ask
+from cluster.runtime.served import running
+from cluster.storage.home import Home, Running
+
+if TYPE_CHECKING:  # it imports SQLAlchemy, which what is decided does not need
+    from cluster.runtime.own_reader import OwnReader
+
+READ_HERE = READS - {"holder", "holders"}  # the coordinator writes down that a token was used
+
+
+class HomeCoordinator:
+    """Its methods raise ClusterNotRunning too; arguments go by position."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._kept: dict[int, tuple[Running, OwnReader]] = {}  # by process
+
+    def __getattr__(self, method: str) -> Callable[..., Any]:
+        return lambda *arguments: self._ask(method, arguments)
+
+    def _ask(self, method: str, arguments: Sequence[object]) -> Any:
+        cluster = running(self._home)
+        if method in READ_HERE:
+            from cluster.runtime.own_reader import Unread
+
+            with suppress(Unread):
+                return self._reader(cluster).ask(method, *arguments)
+        return self._decided(method, arguments)
+
+    def _decided(self, method: str, arguments: Sequence[object]) -> Any:
+        try:
+            return ask(self._home.path, method, arguments)
+        except NotNear:
+            from cluster.runtime import connection  # which imports Ray
+
+            return connection.patiently(self._home, connection.coordinator, method, arguments)
+
+    def _reader(self, cluster: Running) -> OwnReader:
+        """Of this process: connections and locks that a fork finds are its parent's. Of this
+        cluster: another one may have another registry, as after the home was restored."""
+        from cluster.runtime.own_reader import OwnReader
+
+        kept = self._kept.get(os.getpid())
+        if kept is None or kept[0] != cluster:
+            kept = cluster, OwnReader(self._home, note=lambda hashes: None)
+            self._kept[os.getpid()] = kept
+        return kept[1]
+
+
+def coordinator_of(home: Home) -> CoordinatorAPI:
+    return cast(CoordinatorAPI, HomeCoordinator(home))
