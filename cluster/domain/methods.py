@@ -30,14 +30,7 @@ from cluster.domain.compositions import (
 from cluster.domain.names import no_such
 from cluster.domain.tasks import VectorRef
 from cluster.domain.work import Composed, ComposeWork
-from tacl.compose.terms import (
-    KEEPING,
-    Term,
-    parse_selection,
-    require_additions,
-    require_kept,
-    require_signs,
-)
+from tacl.compose.terms import KEEPING, Term, parse_selection, require_additions, require_kept
 from tacl.errors import BadConfig, BadRecipe, MixedRegimes
 
 TARGET = "fitted"  # what the task is called that a composition was fitted to
@@ -65,10 +58,9 @@ def require_possible(
         parse_selection(select, len(recipe))
     if method in TAUGHT and not rows:
         require_kept(recipe, method)
-    if method == "atlas" and not rows:
-        require_signs(recipe, method)
-    elif method not in KEEPING:
-        require_additions([term.coefficient for term in recipe], method)
+    if method not in KEEPING:
+        given = [term.coefficient for term in recipe]
+        require_additions(given, method, unlearns=method == "atlas" and not rows)
     if rows and TARGET in {term.name for term in recipe}:
         raise BadRecipe(f"{TARGET} is what the new task will be called; leave that vector out")
 

@@ -74,25 +74,15 @@ def parse_recipe(texts: Sequence[str]) -> list[Term]:
     return terms
 
 
-def require_additions(coefficients: Sequence[float], method: str) -> None:
-    """Raises BadRecipe where a method that finds its own coefficients was given other than 1."""
-    given = [c for c in coefficients if c != 1]
-    if given:
-        raise BadRecipe(
-            f"{method} finds the coefficients itself and cannot keep {given}; leave signs and "
-            f"coefficients out, or use {', '.join(KEEPING)}, which keep them"
-        )
-
-
-def require_signs(terms: Sequence[Term], method: str) -> None:
-    """Raises BadRecipe where a method that learns and unlearns tasks was given coefficients other
-    than 1 and -1."""
-    other = [term.coefficient for term in terms if term.coefficient not in (1, -1)]
-    if other:
-        raise BadRecipe(
-            f"{method} finds the coefficients itself and cannot keep {other}; write +NAME for a "
-            f"task to learn, -NAME for one to unlearn, or use {', '.join(KEEPING)}"
-        )
+def require_additions(coefficients: Sequence[float], method: str, unlearns: bool = False) -> None:
+    """Raises BadRecipe where a method that finds its own coefficients was given other than 1, or,
+    where it `unlearns` tasks too, than 1 and -1."""
+    others = ", ".join(KEEPING)
+    advice = f"leave signs and coefficients out, or use {others}, which keep them"
+    if unlearns:
+        advice = f"write +NAME for a task to learn, -NAME for one to unlearn, or use {others}"
+    if lost := [c for c in coefficients if c != 1 and not (unlearns and c == -1)]:
+        raise BadRecipe(f"{method} finds the coefficients itself and cannot keep {lost}; {advice}")
 
 
 def require_kept(terms: Sequence[Term], method: str) -> None:
