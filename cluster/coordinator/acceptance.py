@@ -7,23 +7,12 @@ from collections.abc import Iterable
 from contextlib import closing
 
 from cluster.coordinator.recovery import cells_of
-from cluster.domain.base import Base, BlobRef
+from cluster.domain import work as orders
+from cluster.domain.base import Base
 from cluster.domain.compositions import CompositionMethod, Fitted
 from cluster.domain.names import checked_task
 from cluster.domain.outcomes import Finished, Gone, Outcome, Raised
 from cluster.domain.tasks import Pair, Submission, VectorRef
-from cluster.domain.work import (
-    Composed,
-    ComposeWork,
-    Evaluated,
-    FitWork,
-    Measured,
-    MeasureWork,
-    Refreshed,
-    Result,
-    Trained,
-    Work,
-)
 from cluster.registry import Found, Registry
 from cluster.scheduler.queue import describe, needs_of, placeable, resources
 from cluster.scheduler.state import Effect, MatrixCell, Node, Row
@@ -41,12 +30,12 @@ from tacl.errors import (
 )
 
 RESULTS = {
-    "train": Trained,
-    "refresh": Refreshed,
-    "measure": Measured,
+    "train": orders.Trained,
+    "refresh": orders.Refreshed,
+    "measure": orders.Measured,
     "fit": Fitted,
-    "evaluate": Evaluated,
-    "compose": Composed,
+    "evaluate": orders.Evaluated,
+    "compose": orders.Composed,
 }
 
 
@@ -101,17 +90,10 @@ def _require_rows(submission: Submission, blobs: Blobs) -> None:
         raise CorruptBlob(f"the vector of {submission.name} is not in the store. Import again.")
 
 
-def rows_given(making: CompositionMethod) -> list[BlobRef]:
-    """Which a composition is to learn from."""
-    given = [making.fit.shots, making.fit.held_out] if making.fit else []
-    given.append(making.adapt and making.adapt.inputs)
-    return [*filter(None, given)]
-
-
 def require_given(making: CompositionMethod, base: Base, blobs: Blobs) -> None:
     """The rows that a composition is to learn from are there, and classes can have a head. Raises
     BadConfig, TooFewClasses, EmptySplit, CorruptBlob."""
-    for blob in rows_given(making):
+    for blob in making.rows:
         if blob.rows < 1:
             raise EmptySplit("there are no rows to learn the composition from; give some")
         if not blobs.exists(blob.digest):
@@ -130,25 +112,25 @@ def require_given(making: CompositionMethod, base: Base, blobs: Blobs) -> None:
 # -- results
 
 
-def checked(work: Work, outcome: Finished, blobs: Blobs) -> Outcome:
+def checked(work: orders.Work, outcome: Finished, blobs: Blobs) -> Outcome:
     """A result is taken only when it is what was asked for and its blobs are whole."""
     result = outcome.result
     if not isinstance(result, RESULTS[work.kind]):
         return Raised(f"a {work.kind} was answered with {type(result).__name__}")
-    if isinstance(result, Trained | Refreshed) and not _is_finite(result.pairs):
+    if isinstance(result, orders.Trained | orders.Refreshed) and not _is_finite(result.pairs):
         return Raised(
             "what its vector does to inputs is no finite number: the training diverged; submit it "
             "with a smaller --learning-rate"
         )
-    if isinstance(work, MeasureWork) and set(cells_of(work)) - values_of(result).keys():
+    if isinstance(work, orders.MeasureWork) and set(cells_of(work)) - values_of(result).keys():
         return Raised("not every pair was measured")
-    if isinstance(work, FitWork) and isinstance(result, Fitted):
+    if isinstance(work, orders.FitWork) and isinstance(result, Fitted):
         asked = [(one.vector.task, one.vector.digest) for one in listed_tasks(blobs, work.listed)]
         if asked != [(head.task, head.vector) for head in result.heads]:
             return Raised("heads were fitted of other vectors than were asked for")
-    if isinstance(result, Refreshed) and result.accepted and result.vector_blob is None:
+    if isinstance(result, orders.Refreshed) and result.accepted and result.vector_blob is None:
         return Raised("a refresh was accepted and brought no vector")
-    if isinstance(work, ComposeWork) and isinstance(result, Composed) and _is_foreign(work, result):
+    if isinstance(result, orders.Composed) and _is_foreign(work, result):
         return Raised("a composition was made of other vectors than it was asked for")
     files = {*blobs_of(result)}
     try:
@@ -172,7 +154,7 @@ def row_of(pairs: Iterable[Pair | Found]) -> Row:
     return {(one.on, one.shard_digest, one.head): effect(one) for one in pairs}
 
 
-def values_of(result: Result) -> dict[MatrixCell, Effect]:
+def values_of(result: orders.Result) -> dict[MatrixCell, Effect]:
     """What it says of the matrix."""
     pairs = getattr(result, "pairs", ())
     return {
@@ -180,20 +162,21 @@ def values_of(result: Result) -> dict[MatrixCell, Effect]:
     }
 
 
-def blobs_of(result: Result) -> list[str]:
+def blobs_of(result: orders.Result) -> list[str]:
     """The digests that a result says are in the store."""
     named = [getattr(result, name, None) for name in ("vector_blob", "head_blob")]
-    if isinstance(result, Composed):
+    if isinstance(result, orders.Composed):
         named = [result.merged and result.merged.blob, result.target and result.target.head_blob]
-    fitted = result.fitted if isinstance(result, Composed) else result
+    fitted = result.fitted if isinstance(result, orders.Composed) else result
     if isinstance(fitted, Fitted):
         named += [blob for one in fitted.heads for blob in (one.head, one.frozen)]
         named.append(fitted.novelty)
     return [digest for digest in named if digest is not None]
 
 
-def _is_foreign(work: ComposeWork, result: Composed) -> bool:
-    return [term.vector for term in work.terms] != [term.vector for term in result.terms]
+def _is_foreign(work: orders.Work, result: orders.Composed) -> bool:
+    asked = work.terms if isinstance(work, orders.ComposeWork) else ()
+    return [term.vector for term in asked] != [term.vector for term in result.terms]
 
 
 # -- what was taken in before

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from functools import partial
 
 from cluster.coordinator import work_orders
-from cluster.coordinator.acceptance import blobs_of, require_given, rows_given
+from cluster.coordinator.acceptance import blobs_of, require_given
 from cluster.coordinator.shell import Decision, Shell
 from cluster.domain.base import BlobRef, RequestContext
 from cluster.domain.compositions import Composition, CompositionMethod
@@ -68,7 +68,7 @@ class CompositionRequests(Shell):
         parts = {"user": user, "terms": list(terms), "making": how.model_dump()}
 
         def decide() -> Decision[QueuedRun]:
-            with self._accepting(blob.digest for blob in rows_given(how)):
+            with self._accepting(blob.digest for blob in how.rows):
                 return self._started(context, user, recipe, how)
 
         with self._lock:

@@ -127,6 +127,12 @@ class CompositionMethod(Message):
     fit: Fit | None = None
     adapt: Adapt | None = None
 
+    @property
+    def rows(self) -> list[BlobRef]:
+        """Which it is to learn from."""
+        labelled = [self.fit.shots, self.fit.held_out] if self.fit else []
+        return [*filter(None, [*labelled, self.adapt and self.adapt.inputs])]
+
 
 _SHOTS: Any = Field(
     ge=1, le=10_000, description="Rows of each class to fit to; others are held out."

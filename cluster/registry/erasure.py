@@ -261,11 +261,8 @@ def listed_of(work: FitWork) -> Naming:
 
 
 def _given_for(work: str) -> Naming:
-    making = ComposeWork.model_validate_json(work).making
-    given = [making.fit.shots, making.fit.held_out] if making.fit else []
-    for blob in [*given, making.adapt and making.adapt.inputs]:
-        if blob is not None:
-            yield blob.digest, BlobUse("", "rows that a model is to be made from")
+    for blob in ComposeWork.model_validate_json(work).making.rows:
+        yield blob.digest, BlobUse("", "rows that a model is to be made from")
 
 
 def _judged_by(work: EvaluateWork) -> Iterator[str | None]:
