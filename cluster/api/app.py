@@ -41,14 +41,7 @@ from cluster.api.shared import Shared
 from cluster.api.shares import Shares
 from cluster.domain.base import each_wrong
 from cluster.errors import http_status, name_of
-from tacl.errors import (
-    ClusterNotRunning,
-    NotAuthenticated,
-    Overloaded,
-    StorageUnavailable,
-    TaclError,
-    TooMany,
-)
+from tacl import errors
 
 LOG = logging.getLogger("tacl.http")
 STATUSES = {
@@ -68,7 +61,7 @@ STATUSES = {
 PROBLEMS: dict[int | str, dict[str, Any]] = {
     code: {"model": Problem, "description": text} for code, text in STATUSES.items()
 }
-RETRY = (ClusterNotRunning, Overloaded, StorageUnavailable, TooMany)
+RETRY = (errors.ClusterNotRunning, errors.Overloaded, errors.StorageUnavailable, errors.TooMany)
 FREED = "60"  # seconds after which somebody may have freed a full disk
 SAID = 4000  # characters of an error, which may quote what was sent
 
@@ -96,7 +89,7 @@ def create_app(service: Service, *, open_to_all: bool) -> FastAPI:
     if open_to_all:
         app.add_middleware(OnlyHere)
     app.add_middleware(RequestLog)
-    app.exception_handler(TaclError)(_refused)
+    app.exception_handler(errors.TaclError)(_refused)
     app.exception_handler(RequestValidationError)(_misread)
     app.exception_handler(HTTPException)(_unrouted)
 
@@ -159,11 +152,11 @@ async def _unforeseen(request: Request, error: Exception) -> Response:
 async def _foreseen(request: Request, error: BaseException | None) -> JSONResponse | None:
     """The answer to a refusal (of `OnlyHere`, or while a body was read), and to a full disk: what
     was sent is to be sent again later, not at once."""
-    if isinstance(error, TaclError):
+    if isinstance(error, errors.TaclError):
         return await _refused(request, error)
     if not (isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)):
         return None
-    full = StorageUnavailable(
+    full = errors.StorageUnavailable(
         f"the server has no room for what was sent: {error.strerror}. Send it again once "
         "whoever runs the server has freed some"
     )
@@ -179,11 +172,11 @@ def _problem(request: Request, status: int, error: str, message: str) -> JSONRes
     return JSONResponse(body | {"request_id": request.state.request_id}, status)
 
 
-async def _refused(request: Request, error: TaclError) -> JSONResponse:
+async def _refused(request: Request, error: errors.TaclError) -> JSONResponse:
     answer = _problem(request, http_status(error), name_of(error), str(error))
     if isinstance(error, RETRY):
         answer.headers["retry-after"] = str(getattr(error, "seconds", 1))
-    if isinstance(error, NotAuthenticated):
+    if isinstance(error, errors.NotAuthenticated):
         answer.headers["www-authenticate"] = "Bearer"
     return answer
 
