@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from jobs.cli import app as cli
-from jobs.cli.options import argument
+from jobs.cli.options import argument, option
 from tacl.errors import TaclError
 
 _FACTOR = re.compile(r"[+-]?(?:[\d.]+\*)?")  # what a term has before its name
@@ -66,3 +66,8 @@ def _home(ctx: typer.Context) -> Path | None:
 
 TaskName = Annotated[str, argument("NAME", "Name of the task.", tasks)]
 User = Annotated[str, argument("USER", "User whose model it is.", users)]
+
+
+def of_task(help: str, unset: str) -> Any:
+    """A flag with the name of a task; `unset`: what holds without it."""
+    return option("NAME", help, autocompletion=tasks, show_default=unset)

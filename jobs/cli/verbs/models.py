@@ -23,6 +23,8 @@ from tacl.errors import BadConfig, BadRecipe, UnknownTask, UnknownVector
 if TYPE_CHECKING:
     from cluster.domain.receipts import CancelledCompositions
 
+COMPETE = "the classes of all tasks compete"  # where no task is named
+
 
 @verb("models")
 def vectors(
@@ -169,11 +171,8 @@ def evaluate(
     ] = None,
     classes: Annotated[
         str | None,
-        option(
-            "NAME",
-            "Show all classes of this task, and what each was taken for.",
-            autocompletion=names.tasks,
-            show_default="the worst of all tasks",
+        names.of_task(
+            "Show all classes of this task, and what each was taken for.", "the worst of all tasks"
         ),
     ] = None,
     materialized: Annotated[
@@ -215,13 +214,7 @@ def query(
     user: names.User,
     inputs: Annotated[list[str], argument("INPUT...", "Image files, or texts.")],
     task: Annotated[
-        list[str] | None,
-        option(
-            "NAME",
-            "Answer within this task; repeatable.",
-            autocompletion=names.tasks,
-            show_default="the classes of all tasks compete",
-        ),
+        list[str] | None, names.of_task("Answer within this task; repeatable.", COMPETE)
     ] = None,
     top: Annotated[int, number("Classes shown per input, or per task that is named.")] = 3,
 ) -> Told:
@@ -240,13 +233,7 @@ def explain(
     user: names.User,
     inputs: Annotated[list[str] | None, argument("[INPUT]...", "Image files, or texts.")] = None,
     task: Annotated[
-        str | None,
-        option(
-            "NAME",
-            "Explain the answer within this task.",
-            autocompletion=names.tasks,
-            show_default="the classes of all tasks compete",
-        ),
+        str | None, names.of_task("Explain the answer within this task.", COMPETE)
     ] = None,
     top: Annotated[int, number("Classes whose logits are taken apart, the likeliest first.")] = 1,
 ) -> Told:
