@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from math import isnan, nan
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import sqlalchemy as sa
 
@@ -69,11 +69,7 @@ class Effects(Database):
         """(task, a block of what was measured of its champion), by task; of all, or of these on
         each other's samples."""
         query = sa.select(EFFECT).join(ALIAS, is_champion(EFFECT))
-        return self._blocks(query.where(EFFECT.c.task.in_(present(tasks))), tasks)
-
-    def _blocks(
-        self, query: sa.Select[Any], tasks: Collection[str] | None = None
-    ) -> Iterator[tuple[str, list[Found]]]:
+        query = query.where(EFFECT.c.task.in_(present(tasks)))
         with self._read() as db:
             probes = _probes(db, tasks)
             if tasks is not None:
