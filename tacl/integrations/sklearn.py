@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass, fields
 from typing import Any, Self
 
 import numpy as np
@@ -20,6 +21,7 @@ from tacl.models.linearized import linearize
 from tacl.training.config import Sampled
 
 
+@dataclass(eq=False, repr=False)
 class TaclClassifier(ClassifierMixin, BaseEstimator):
     """One task's vector and head on a base model; what is fitted adds up with other vectors.
 
@@ -34,26 +36,15 @@ class TaclClassifier(ClassifierMixin, BaseEstimator):
         penalty, penalty_weight, steps, learning_rate, batch, seed: as in `tacl.train`.
     """
 
-    def __init__(
-        self,
-        base: Backbone,
-        *,
-        against: Sequence[Any] = (),
-        penalty: Sampled = "mixed",
-        penalty_weight: float | None = None,
-        steps: int | None = None,
-        learning_rate: float | None = None,
-        batch: int | None = None,
-        seed: int = 0,
-    ) -> None:
-        self.base = base
-        self.against = against
-        self.penalty: Sampled = penalty
-        self.penalty_weight = penalty_weight
-        self.steps = steps
-        self.learning_rate = learning_rate
-        self.batch = batch
-        self.seed = seed
+    base: Backbone
+    _: KW_ONLY
+    against: Sequence[Any] = ()
+    penalty: Sampled = "mixed"
+    penalty_weight: float | None = None
+    steps: int | None = None
+    learning_rate: float | None = None
+    batch: int | None = None
+    seed: int = 0
 
     def fit(self, X: Any, y: Any) -> Self:
         """Train. Raises ValueError for labels that are no classes, and what `tacl.train` raises."""
@@ -64,18 +55,9 @@ class TaclClassifier(ClassifierMixin, BaseEstimator):
         rows, labels_N = self._rows(X), torch.from_numpy(labels)
         names = tuple(str(one) for one in self.classes_)
         self.head_ = prototype_head(features(self.base, rows), labels_N, names)
-        self.vector_ = train(
-            self.base,
-            (rows, labels_N),
-            self.head_,
-            against=[self._rows(other) for other in self.against],
-            penalty=self.penalty,
-            penalty_weight=self.penalty_weight,
-            steps=self.steps,
-            learning_rate=self.learning_rate,
-            batch=self.batch,
-            seed=self.seed,
-        )
+        how = {one.name: getattr(self, one.name) for one in fields(TaclClassifier)}
+        how["against"] = [self._rows(other) for other in self.against]
+        self.vector_ = train(data=(rows, labels_N), head=self.head_, **how)
         return self
 
     def predict_proba(self, X: Any) -> np.ndarray:
