@@ -54,8 +54,8 @@ COLUMNS = (
 def entry(bench: Bench, method: Merging | FittedClassifier | Answering) -> Entry:
     if isinstance(method, FittedClassifier | Answering):
         return of_fitted(bench, method)
-    if method.train is None and bench.backbone.head_kind != "text":
-        method = replace(method, saw_training=saw.HEADS)
+    if method.saw_training == saw.NOTHING and bench.backbone.head_kind != "text":
+        method = replace(method, saw_training=saw.HEADS)  # the heads are means of labelled rows
     return of_model(bench, method, method.model(bench))
 
 

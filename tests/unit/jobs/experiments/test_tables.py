@@ -20,8 +20,10 @@ from typer.testing import CliRunner
 
 from cluster.errors import exit_code
 from jobs.cli.main import app
-from jobs.experiments import runner, suites
+from jobs.experiments import runner, saw, suites
 from jobs.experiments.catalogue import TABLES
+from jobs.experiments.context import Bench
+from jobs.experiments.methods import METHODS
 from jobs.experiments.runner import (
     TableRequest,
     _side_by_side,
@@ -31,6 +33,7 @@ from jobs.experiments.runner import (
     waves,
 )
 from jobs.experiments.table import Column, Entry, Table, grown, spread
+from jobs.experiments.tables import addition
 from tacl.compose import grid
 from tacl.errors import BadConfig, DataNotFound, RunFailed, TaclError
 from tacl.training.config import Precision
@@ -48,6 +51,15 @@ def test_the_coefficient_of_a_negation_against_a_loop(points: list[tuple[float, 
             best = coefficient
     least = 0.95 * table[0.0][1]
     assert grid.lowest(lambda c: table[c][0], lambda c: table[c][1], least) == best
+
+
+def test_without_class_names_only_what_sees_nothing_sees_labels_for_the_heads(
+    bench: Bench,
+) -> None:
+    alone, joint = METHODS["zero-shot"], METHODS["mtl-softmax"]
+    untrained = replace(joint, make=alone.make)  # for time
+    found = [addition.entry(bench, one).saw_training for one in (alone, untrained)]
+    assert found == [saw.HEADS, saw.ALL_LABELS]
 
 
 def test_a_table_of_other_columns_is_kept_and_not_mixed(tmp_path: Path) -> None:
