@@ -163,17 +163,19 @@ def _plain_counter(console: Console, what: str) -> Callable[[int, int], None]:
 
 
 def lines(console: Console) -> Watch:
-    """A line when a state or phase changes, and with every tenth of the steps; none for what had
-    ended."""
-    seen: dict[str, tuple[str, tuple[str, Phase | None, int] | None]] = {}
+    """A line when a state or phase changes, with every tenth of the steps, and when a head is
+    fitted; none for what had ended."""
+    seen: dict[str, tuple[str, tuple[str, Phase | None, int, bool] | None]] = {}
     tasks = set[str]()
 
     def watch(status: ClusterStatus) -> None:
         now = _by_run(status)
         tasks.update(task.run_id for task in status.tasks)
         for run_id, one in now.items():
-            mark = (one.state, one.phase, 10 * (one.step or 0) // one.steps if one.steps else 0)
-            _, before = seen.get(run_id, ("", None if one.is_owed else mark))
+            tenth = 10 * (one.step or 0) // one.steps if one.steps else 0
+            _, known = seen.get(run_id, ("", None))
+            mark = (one.state, one.phase, tenth, _is_fitted(one) or bool(known and known[3]))
+            before = known or (None if one.is_owed else mark)
             if before != mark:
                 console.print(f"{one.label}: {described(one)}", soft_wrap=True)
             seen[run_id] = (one.label, mark)
@@ -205,6 +207,10 @@ def _bars(progress: Progress, keep: bool) -> Watch:
             progress.update(bars.pop(run_id), completed=1, total=1, note=ended, visible=keep)
 
     return watch
+
+
+def _is_fitted(one: Watched) -> bool:
+    return isinstance(one, TaskStatus) and one.accuracy_fitted is not None
 
 
 def _by_run(status: ClusterStatus) -> dict[str, Watched]:

@@ -102,6 +102,19 @@ def status(found: states.ClusterStatus) -> RenderableType:
     return Group(*lines)
 
 
+def trained(found: states.ClusterStatus) -> RenderableType:
+    """The status at the end of trainings, and who tells what they were worth: heads are fitted
+    later, when nothing else is to be done."""
+    open_ = [one.name for one in found.tasks if one.accuracy_fitted is None and _teaches(one)]
+    why = "what a vector adds to the frozen base is known when its head is fitted: tacl wait"
+    return Group(status(found), *(Text(f"\n{name}: {why}") for name in open_))
+
+
+def _teaches(one: states.TaskStatus) -> bool:
+    """Only its rows that others may see are what heads are fitted on."""
+    return one.options.heads == "fitted" and one.options.share == "samples"
+
+
 def resources(room: states.Resources) -> str:
     """`1 of 2 CPUs free on 1 node`"""
     shown = [f"{room.free_cpus} of {room.cpus} CPUs free"]

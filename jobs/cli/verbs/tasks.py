@@ -107,7 +107,8 @@ def submit(
         return submitted, lambda s: f"{said}\n{s.task} is {s.state}"
     if not as_json:
         print(said)
-    return _followed(asked, name)
+    found, _ = _followed(asked, name)
+    return found, console.tables.trained
 
 
 def _require_unsaid(flags: Mapping[str, object], options: Mapping[str, object]) -> None:

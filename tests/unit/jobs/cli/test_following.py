@@ -129,5 +129,19 @@ def test_who_follows_a_task_is_shown_no_others(tacl: Tacl, monkeypatch: pytest.M
     assert tacl("watch", "digit").exit_code == exit_code(UnknownTask(""))
 
 
+def test_who_followed_a_training_is_told_where_to_hear_what_it_was_worth(tacl: Tacl) -> None:
+    """It ends before heads are fitted."""
+    followed = ok(tacl("submit", "faces", "--data", "data.csv", "--watch"))
+    assert followed.splitlines()[-1] == (
+        "faces: what a vector adds to the frozen base is known when its head is fitted: tacl wait"
+    )
+    waited = ok(tacl("wait"))
+    assert {"fitted", "frozen"} <= set(waited.split())
+    for flags in (("--share", "none"), ("--heads", "trained")):
+        name = flags[-1]
+        followed = ok(tacl("submit", name, "--data", "data.csv", "--again", "--watch", *flags))
+        assert "tacl wait" not in followed
+
+
 def names_in(found: console.tables.Overview) -> list[str]:
     return [one.name for one in found.tasks]
