@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
 import re
+import statistics
 from typing import Any
 
 import pytest
 
 from docs.hooks import openapi
+from jobs.experiments.catalogue import TABLES
+from jobs.experiments.suites import SUITES
 from tests.support.blocks import PAGES
 from tests.support.places import ROOT
 
@@ -84,6 +88,32 @@ FURTHER = {  # tables of measured.md: of a column the results and the key, of ea
         "mixed-longer+fitted mixed-longer+inner mixed-longer+refresh+inner",
     ),
 }
+SUMS = {  # of results/README.md: the row of each suite's goals
+    "text8": ("addition-text8", "mixed-longer+inner"),
+    "vision8": ("addition-vision8", "mixed-longer+inner"),
+    "text14": ("float32/addition-text14", "arriving+refresh+inner"),
+}
+OVER = {
+    "best frozen baseline": "frozen-inner-logistic",
+    "joint training": "mtl-softmax",
+    "TSV-M": "tsv-m",
+}
+MEASURES = {
+    "task known": "absolute",
+    "task unknown": "class_incremental",
+    "normalised": "normalised",
+    "calibration error": "calibration_error",
+    "AUROC, a task left out": "none_auroc",
+    "AUROC, generic set": "none_auroc_generic",
+}
+PARTIAL = [  # tables of which results/README.md lists the rows that are missing
+    "addition-text8",
+    "addition-vision8",
+    "float32/addition-text14",
+    "continual-text8",
+    "continual-text14",
+    "negation-text8",
+]
 SEEDS = {"": 3, "¹": 1, "²": 2}  # by what is written behind a row or a figure
 FIGURE = re.compile(r"(\d+\.\d)(?: ± (\d+\.\d))?([¹²]?)")
 TIMED = re.compile(r"docs/(how-to/|tutorial|metrics)")
@@ -183,6 +213,150 @@ def test_conditions_have_the_figures_of_the_results() -> None:
             assert mean == f"{100 * measured['mean']:.1f}", (row, method)
             assert deviation in ("", f"{100 * (measured['deviation'] or 0):.1f}"), (row, method)
             assert measured["count"] == SEEDS[mark], (row, method)
+
+
+def measured_goal(suite: str, measure: str, over: str) -> tuple[float, float, str]:
+    """Value, the least that it may be, and as it is shown."""
+    name, method = SUMS[suite]
+    found = json.loads((ROOT / f"results/{name}.json").read_text())
+    entries = [one for one in found["entries"] if one["variant"] == method]
+    seeds, shown = len(entries), ""
+    if over:
+        pair = (method, OVER[over], MEASURES[measure])
+        (one,) = (
+            one
+            for one in found["differences"]
+            if (one["variant"], one["against"], one["key"]) == pair
+        )
+        value, low, high = (100 * one[part] for part in ("mean", "low", "high"))
+        seeds, shown = len(one["seeds"]), f"{value:+.1f} [{low:+.1f}, {high:+.1f}]"
+    elif measure == "submit":
+        costs = [[one[part]["cpu_seconds"] for part in ("training", "merging")] for one in entries]
+        training, fit = map(statistics.fmean, zip(*costs, strict=True))
+        value = low = (training + fit) / training
+        shown = f"{value:.2f}"
+    else:
+        values = [100 * (one["numbers"] | one["more"])[MEASURES[measure]] for one in entries]
+        value = low = statistics.fmean(values)
+        shown = f"{value:.1f}" + (f" ± {statistics.stdev(values):.1f}" if seeds > 1 else "")
+    return value, low, shown + {count: mark for mark, count in SEEDS.items()}[seeds]
+
+
+def verdict(goal: str, value: float, low: float) -> str:
+    if not goal:
+        return "no goal"
+    sign, bound = goal.split()
+    if sign == ">":
+        return "met" if low > float(bound) else "not shown"
+    met = value >= float(bound) if sign == "≥" else value <= float(bound)
+    return "met" if met else "below its goal" if sign == "≥" else "above its goal"
+
+
+def test_goals_have_the_figures_of_the_results_and_say_which_are_missed() -> None:
+    table = rows("results/README.md", "| suite | of the sum")
+    for suite, measure, over, goal, found, said in table:
+        value, low, shown = measured_goal(suite, measure, over)
+        assert (found, said) == (shown, verdict(goal, value, low)), (suite, measure, over)
+    assert {suite for suite, *_ in table} == SUMS.keys()
+    assert {measure for _, measure, *_ in table} == {*MEASURES, "submit"}
+    assert {over for *_, over, _, _, _ in table} == {*OVER, ""}
+
+
+@pytest.mark.parametrize("suite", SUMS)
+def test_the_best_frozen_baseline_is_the_one_that_goals_are_held_against(suite: str) -> None:
+    results = summary(SUMS[suite][0])
+    for key in ("absolute", "class_incremental"):
+        frozen = {name: one[key]["mean"] for name, one in results.items() if "frozen" in name}
+        assert max(frozen, key=frozen.__getitem__) == OVER["best frozen baseline"]
+
+
+def missing(name: str) -> tuple[str, str]:
+    """Rows of one seed with what one costs, and rows of none."""
+    spec, _, suite = name.rpartition("/")[2].rpartition("-")
+    found = json.loads((ROOT / f"results/{name}.json").read_text())
+    costs: dict[str, list[float]] = {}
+    for one in found["entries"]:
+        cost = one["training"]["cpu_seconds"] + one["merging"]["cpu_seconds"]
+        costs.setdefault(one["variant"], []).append(cost)
+    one_seed = {row: cost for row, (cost, *more) in costs.items() if not more}
+    none = [row for row in TABLES[spec].variants(SUITES[suite]()) if row not in costs]
+    shown = (f"{row} ({cost:,.0f})" if cost else row for row, cost in one_seed.items())
+    return ", ".join(shown), ", ".join(none)
+
+
+def test_rows_that_are_missing_are_listed() -> None:
+    listed = {name: (few, none) for name, few, none in rows("results/README.md", "| table | one")}
+    assert listed.keys() == set(PARTIAL)
+    for name, (few, none) in listed.items():
+        expected = missing(name)
+        assert (few, none) == (expected[0], none if none == "all others" else expected[1])
+
+
+def test_tables_that_are_named_are_there() -> None:
+    text = (ROOT / "results/README.md").read_text()
+    (named,) = re.findall(r"The tables are (.*?)\.\n", text, re.DOTALL)
+    there = {path.stem.rpartition("-")[0] for path in (ROOT / "results").glob("*-*[84].json")}
+    assert {*re.findall(r"`([\w-]+)`", named)} == there
+    (absent,) = re.findall(r"Not run on any suite: (.*?);", text)
+    assert {*re.findall(r"`([\w-]+)`", absent)} == TABLES.keys() - there
+
+
+def against_best_alone(suite: str) -> tuple[list[float], list[float]]:
+    """Of the best single-task models of three seeds, and of usual fine-tuning, the mean; of the
+    sums `mixed-longer+inner` and `taujp` their share in the best, and beside these the standard
+    errors that so many test rows have."""
+    found = json.loads((ROOT / f"results/addition-{suite}.json").read_text())
+    told = {name: one["individual"] for name, one in found["summary"].items()}
+    alone = {name: one["mean"] for name, one in told.items() if one and one["count"] == 3}
+    best = max(alone, key=alone.__getitem__)
+    own, figures, errors = by_task(found, best, "individual"), [alone[best], alone["ordinary"]], []
+    for name in ("mixed-longer+inner", "taujp"):
+        ours = by_task(found, name, "absolute")
+        figures.append(statistics.fmean(ours[one] / own[one] for one in own))
+        spread = [
+            p * (1 - p) / found["data"][t]["test"] / own[s, t] ** 2 for (s, t), p in ours.items()
+        ]
+        errors.append(math.sqrt(statistics.fmean(spread) / len(found["entries"][0]["tasks"])))
+    return figures, errors
+
+
+def by_task(found: dict[str, Any], name: str, key: str) -> dict[tuple[int, str], float]:
+    """Of a row, by seed and task."""
+    entries = [one for one in found["entries"] if one["variant"] == name]
+    return {(one["seed"], t): of[key] for one in entries for t, of in one["tasks"].items()}
+
+
+def test_none_of_these_is_told_as_well_as_it_was_measured() -> None:
+    """On test rows where the home has the task; else on validation rows of heads-choice.md."""
+    readme = (ROOT / "README.md").read_text()
+    said = readme[readme.index("(AUROC)") : readme.index("An arrival costs")]
+    home, _, _ = measured_goal("text8", "AUROC, a task left out", "")
+    product = rows("results/heads-choice.md", "| text8 | never seen | the home")[-2][1]
+    pictures = rows("results/heads-choice.md", "| vision8 | never seen | the home")[-1][1]
+    never = [cell.split()[0] for cell in (product, pictures)]
+    assert re.findall(r"\d+\.\d", said) == [f"{home:.1f}", *never]
+
+
+def test_sums_are_told_against_the_best_single_task_models() -> None:
+    text = (ROOT / "docs/explanation/measured.md").read_text()
+    said = text[text.index("Against one set of single-task models") :].split("\n\n")[0]
+    suites = zip(*map(against_best_alone, ("text8", "vision8")), strict=True)
+    pairs = [pair for kind in suites for pair in zip(*kind, strict=True)]
+    expected = [f"{100 * figure:.1f}" for pair in pairs for figure in pair]
+    assert re.findall(r"\d+\.\d", said) == expected
+
+
+def test_what_joint_training_costs_is_that_of_the_results() -> None:
+    entries = json.loads((ROOT / "results/addition-text8.json").read_text())["entries"]
+    ours, *joint = (
+        statistics.fmean(
+            one["training"]["cpu_seconds"] for one in entries if one["variant"] == name
+        )
+        for name in ("mixed-longer+inner", "mtl", "mtl-softmax")
+    )
+    said = (ROOT / "docs/explanation/choosing.md").read_text()
+    (shares,) = re.findall(r"at (\d+) and (\d+) % of the\s+training", said)
+    assert [*shares] == [f"{100 * one / ours:.0f}" for one in joint]
 
 
 def test_the_demo_ends_as_its_page_shows() -> None:
