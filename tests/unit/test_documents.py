@@ -118,6 +118,7 @@ SEEDS = {"": 3, "¹": 1, "²": 2}  # by what is written behind a row or a figure
 FIGURE = re.compile(r"(\d+\.\d)(?: ± (\d+\.\d))?([¹²]?)")
 TIMED = re.compile(r"docs/(how-to/|tutorial|metrics)")
 TESTS = re.compile(r"`((?:unit|integration|stress)/\w[\w/]*)`")
+TIMES = re.compile(r"\d+ to \d+ minutes")
 LINKED = [  # README.md, and what MkDocs does not look at
     "README.md",
     "ARCHITECTURE.md",
@@ -381,3 +382,29 @@ def test_every_promise_names_tests_that_are_there() -> None:
     assert len(named) > 40
     missing = sorted({one for one in named if f"tests/{one}.py" not in FILES})
     assert not missing, f"docs/promises.md names tests that are not there: {missing}"
+
+
+@pytest.mark.parametrize("package", ["tacl", "cluster", "jobs"])
+def test_the_architecture_names_every_room(package: str) -> None:
+    """And every file beside the rooms."""
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    (about,) = re.findall(rf"\n\*\*{package}\*\*,.*?(?=\n\*\*|\nWhat travels)", text, re.DOTALL)
+    tops = {path.stem for path in (ROOT / package).iterdir() if path.suffix in ("", ".py")}
+    rooms = {name for name in tops if not name.startswith("_")}
+    assert len(rooms) >= 6
+    assert rooms - set(re.findall(r"`(\w+)`", about)) == set()
+
+
+def test_contributing_names_every_target_of_make() -> None:
+    """With the same time; and none that is not there."""
+    makefile = (ROOT / "Makefile").read_text()
+    targets = dict(re.findall(r"^([a-z-]+):.*?## (.*)$", makefile, re.MULTILINE))
+    shown, *rest = (ROOT / "CONTRIBUTING.md").read_text().split("```\n")[1:]
+    lines = dict(re.findall(r"^make (\S+) +# (.*)$", shown, re.MULTILINE))
+    assert lines.keys() == targets.keys() - {"help"}
+    phony = re.search(r"^\.PHONY: (.*)$", makefile, re.MULTILINE)
+    assert phony is not None
+    assert {*phony[1].split()} == targets.keys()
+    for name, line in lines.items():
+        assert TIMES.findall(line) == TIMES.findall(targets[name]), name
+    assert {*re.findall(r"`make ([a-z-]+)", "".join(rest))} <= lines.keys()
