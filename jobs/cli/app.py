@@ -19,7 +19,7 @@ import typer
 from typer.models import ArgumentInfo
 
 from jobs import console
-from jobs.cli.options import Command, Declared, Group, flag, late, place
+from jobs.cli.options import Command, Declared, Group, flag, late, option, place
 from tacl import __version__
 
 if TYPE_CHECKING:
@@ -78,6 +78,19 @@ def _options(
 
 
 Owner = Annotated[str | None, typer.Option(help="User who owns the task.", show_default="you")]
+Private = Annotated[
+    bool,
+    flag("--private", "Hide the task and its samples from other users; its name is OWNER.NAME."),
+]
+Prompts = Annotated[
+    list[str] | None,
+    option(
+        "TEXT",
+        "A prompt with {} for the class name, where the base model reads names; repeatable.",
+        "--template",
+        show_default='"a photo of a {}.", of texts "This is about {}."',
+    ),
+]
 
 
 def verb(

@@ -68,8 +68,8 @@ def training_options() -> list[inspect.Parameter]:
 
 
 def import_options() -> list[inspect.Parameter]:
-    """Those of a training that say how data are read."""
-    return [one for one in training_options() if one.name == "skip_bad"]
+    """Those of a training that say how data are read, and with which head the task is answered."""
+    return [one for one in training_options() if one.name in ("heads", "seed", "skip_bad")]
 
 
 def composition_options() -> list[inspect.Parameter]:

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from cluster.domain.work import ClassReport, Evaluated
 from jobs.console.columns import fitting, in_parts, table, without_empty
+from jobs.console.explanations import left_out
 from jobs.console.tables import percent
 
 WORST = 10  # classes that are shown of all tasks
@@ -46,7 +47,8 @@ def evaluation(
         summary.add_row("frozen base, same rows: task known / unknown", f"{known} / {unknown}")
     classes = _classes(of, found.by_class.get(of)) if of else _worst(found.by_class)
     tasks = in_parts(without_empty(made), own, beside)
-    return Group(tasks, Text(), summary, *_unjudged(found), *classes)
+    owed = [Text(), left_out(found)] if found.without else []
+    return Group(tasks, Text(), summary, *_unjudged(found), *owed, *classes)
 
 
 def _unjudged(found: Evaluated) -> list[Text]:

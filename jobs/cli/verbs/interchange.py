@@ -94,7 +94,13 @@ def import_(
         Literal["never", "on_arrival"],
         typer.Option(help="Refresh its vector when it interferes with other tasks."),
     ] = "never",
+    share: Annotated[
+        Literal["samples", "none"],
+        typer.Option(help="What training runs of other tasks see of this task's inputs."),
+    ] = "samples",
+    template: cli.Prompts = None,
     owner: cli.Owner = None,
+    private: cli.Private = False,
     again: asking.Again = False,
     **options: Any,
 ) -> cli.Told:
@@ -103,6 +109,7 @@ def import_(
     Its difference from the base model becomes the task vector, without training. Vectors add up in
     the linearized model; the accuracy lost by that is measured on validation rows and reported.
     """
+    from cluster.domain.names import namespace
     from cluster.domain.operations import ReadyImport
     from cluster.domain.status import TaskState
 
@@ -112,11 +119,16 @@ def import_(
             checkpoint,
             data,
             refresh=refresh,
+            share=share,
+            templates=template or (),
             owner=owner,
+            private=private,
             progress=progress,
             again=again or partial(asking.asked_again, progress),
             **options,
         )
+    if private and (whose := namespace(name)) != asked.user:  # whoever imports it is told no more
+        return submitted, lambda s: f"{s.task}: only {whose} is told more"
     with cli.detachable(), console.progress.watching() as watch:
         asked.wait(name, progress=watch)
     vector = min(asked.vectors(name), key=lambda one: one.version)

@@ -178,6 +178,9 @@ def evaluate(
     materialized: Annotated[
         bool, flag("--materialized", "Also as the one ordinary model that `tacl export` writes.")
     ] = False,
+    without: Annotated[
+        bool, flag("--without", "Also with each vector left out: what each task owes to it.")
+    ] = False,
 ) -> Told:
     """Evaluate a user's model, or what a recipe would give, on the test rows of its tasks.
 
@@ -191,7 +194,7 @@ def evaluate(
     if classes is not None:
         _require_task(asked, user, terms or [], classes)
     with detachable(), console.progress.saying("evaluating") as say:
-        found = asked.evaluate(user, telling(say), materialized, terms=terms or [])
+        found = asked.evaluate(user, telling(say), materialized, without, terms or [])
     before = asked.base().untrained
     return found, lambda f: console.evaluations.evaluation(f, before, classes)
 

@@ -40,14 +40,6 @@ SomeTasks = Annotated[
 NewSamples = Annotated[
     str | None, option("DATA", "Instead of --data: unlabelled samples to add to those of a task.")
 ]
-Prompts = Annotated[
-    list[str] | None,
-    option(
-        "TEXT",
-        "A prompt with {} for the class name, where the base model reads names; repeatable.",
-        show_default='"a photo of a {}.", of texts "This is about {}."',
-    ),
-]
 
 
 @cli.verb("tasks", declared=[data_options, training_options])
@@ -58,15 +50,10 @@ def submit(
     ],
     data: LabelledData = None,
     add_samples: NewSamples = None,
-    template: Prompts = None,
+    template: cli.Prompts = None,
     watch: Annotated[bool, flag("--watch", "Follow the training to its end.")] = False,
     owner: cli.Owner = None,
-    private: Annotated[
-        bool,
-        flag(
-            "--private", "Hide the task and its samples from other users; its name is OWNER.NAME."
-        ),
-    ] = False,
+    private: cli.Private = False,
     again: asking.Again = False,
     as_json: cli.Json = False,
     **options: Any,

@@ -9,6 +9,7 @@ import typer
 from jobs import console
 from jobs.cli.app import Client, Told, app, verb
 from jobs.cli.options import Group, argument, flag, number, option
+from tacl.errors import BadConfig
 
 if TYPE_CHECKING:
     from cluster.domain.operations import Served
@@ -53,15 +54,18 @@ def rotate(
 @verb("serving", of=users, name="list")
 def list_tokens(
     asked: Client,
+    user: Annotated[str | None, argument("[NAME]", "This user alone; default: all.")] = None,
     after: Annotated[str, option("USER", "List those after this user.")] = "",
 ) -> Told:
     """List users: roles, when each token ends and was last used, and what each user uses.
 
     Fifty at a time, by name: the next ones come with `--after` the last.
     """
+    if user is not None and after:
+        raise BadConfig("--after is about lists of all users; leave the name or --after out")
     from cluster.domain.operations import UserList
 
-    tokens, usage = asked.tokens(after=after), asked.usage(after=after)
+    tokens, usage = asked.tokens(user, after), asked.usage(user, after)
     page = {one.user for one in usage}  # whoever holds a token is told of there, and others are
     own = tuple(one for one in tokens if one.user in page)
     found = UserList(tokens=own, usage=tuple(usage))

@@ -428,3 +428,16 @@ def test_a_private_task_is_submitted(tacl: Tacl) -> None:
     ok(tacl("submit", "ann.faces", *private))
     assert "faces" not in ok(tacl("status"))
     assert tacl("logs", "ann.faces").exit_code == exit_code(UnknownTask(""))
+
+
+def test_what_each_task_would_owe_to_each_vector_of_a_recipe(tacl: Tacl) -> None:
+    for name in ("faces", "digits"):
+        ok(tacl("submit", name, "--data", "data.csv", "--again", "--refresh", "never"))
+    ok(tacl("wait"))
+    ok(tacl("compose", "alice", "+faces"))
+    told = ok(tacl("evaluate", "alice", "+faces", "0.5*digits", "--without"))
+    rows = {line.split("  ")[0]: line.split()[1:] for line in told.splitlines()}
+    gains = dict(zip(rows["vector"], rows["+0.5*digits@v1"], strict=True))
+    assert gains == {"faces": "-2.0", "digits": "+38.0"}
+    assert "normalised" in told
+    assert "owes" not in ok(tacl("evaluate", "alice"))

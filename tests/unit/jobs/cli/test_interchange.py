@@ -18,6 +18,8 @@ from tacl.errors import BadCheckpoint, Inexact
 class FakeClient:
     """A client that has done it."""
 
+    user = "bob"
+
     def __init__(self) -> None:
         self.asked: dict[str, Any] = {}
         self.error: Exception | None = None
@@ -94,6 +96,19 @@ def test_an_import_says_what_is_lost(client: FakeClient) -> None:
         assert words in said
     assert client.asked["classes"] == ("a", "b")
     assert json.loads(tacl("import", "cars", "m", "--data", "x", "--json").stdout)["metrics"]
+
+
+def test_an_import_says_who_sees_the_task_and_how_its_classes_are_named(client: FakeClient) -> None:
+    who = ("--private", "--owner", "ann", "--share", "none", "--heads", "trained", "--seed", "3")
+    result = tacl("import", "ann.cars", "m", "--data", "x", *who, "--template", "a {}.")
+    assert result.stdout == "ann.cars: only ann is told more\n"
+    given = {"private": True, "owner": "ann", "share": "none", "heads": "trained", "seed": 3}
+    assert client.asked.items() >= {**given, "templates": ["a {}."]}.items()
+    client.user = "ann"
+    assert (
+        "its vector, in the linearized model"
+        in tacl("import", "ann.cars", "m", "--data", "x", *who).stdout
+    )
 
 
 def test_rows_that_a_task_has_are_asked_about_as_for_submit(

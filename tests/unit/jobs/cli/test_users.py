@@ -66,6 +66,15 @@ def test_issue_list_revoke(coordinator: InProcess, tmp_path: Path) -> None:
     assert "no tokens" in run("users", "list").stdout
 
 
+def test_a_list_of_one_user(coordinator: InProcess) -> None:
+    for name in ("alice", "bob"):
+        run("users", "issue", name)
+    found = json.loads(run("users", "list", "bob", "--json").stdout)
+    assert [one["user"] for part in found.values() for one in part] == ["bob", "bob"]
+    both = run("users", "list", "bob", "--after", "alice")
+    assert both.exit_code == exit_code(BadConfig("x"))
+
+
 def test_a_list_goes_on_behind_its_last_line_and_misses_nobody(
     coordinator: InProcess, tmp_path: Path
 ) -> None:
