@@ -18,7 +18,7 @@ from cluster.api.predict import deadline
 from cluster.api.schemas import Name
 from cluster.api.service import Question
 from cluster.data.answers import ARROW, ROWS, answer_table, likeliest, stated
-from cluster.data.asking import written
+from cluster.data.predicting import written
 from cluster.domain.api import CoordinatorAPI
 from cluster.domain.operations import Belonging, Candidate
 from tacl.errors import BadSample, TooLarge

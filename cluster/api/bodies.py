@@ -11,8 +11,8 @@ from starlette.types import Message
 
 from cluster.api.limits import INPUTS
 from cluster.api.shares import shares_of
+from cluster.data.amounts import TEXT_CHARACTERS
 from cluster.data.answers import ARROW
-from cluster.data.budget import TEXT_CHARACTERS
 from cluster.errors import http_status
 from tacl.errors import TaclError, TooLarge
 

@@ -15,7 +15,7 @@ from cluster.api.dependencies import Look
 from cluster.api.predict import deadline
 from cluster.api.schemas import Name, Wire
 from cluster.api.service import Question
-from cluster.data.budget import TEXT_CHARACTERS
+from cluster.data.amounts import TEXT_CHARACTERS
 from cluster.domain.api import CoordinatorAPI
 
 ROUTER = APIRouter(route_class=Guarded, tags=["predictions"])

@@ -1,5 +1,5 @@
 """What is refused before it is used: too many pixels or characters, of the budget that is
-`cluster.data.budget`."""
+`cluster.data.amounts`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TypeVar, cast
 from pydantic import BaseModel
 from starlette.concurrency import run_in_threadpool
 
-from cluster.data.budget import REQUEST, Amount, SpentBudget
+from cluster.data.amounts import REQUEST, Amount, DecodedSoFar
 from cluster.data.validation import checked_text, measured_image
 from tacl.errors import BadSample
 
@@ -43,7 +43,7 @@ def image_of_base64(text: str, where: str) -> bytes:
 def weighed(inputs: Sequence[bytes | str]) -> Amount:
     """What the inputs of a request are when they are decoded, which is done only where they are
     used. BadSample, TooLarge."""
-    spent = SpentBudget(REQUEST)
+    spent = DecodedSoFar(REQUEST)
     for place, one in enumerate(inputs):
         if isinstance(one, str):
             checked_text(one, f"input {place}", spent)

@@ -16,7 +16,7 @@ from cluster.api.access import Guarded
 from cluster.api.dependencies import Asked, Look
 from cluster.api.schemas import Ask, Explain, Input, Name
 from cluster.api.service import Question
-from cluster.data.budget import PICTURE_BYTES
+from cluster.data.amounts import PICTURE_BYTES
 from cluster.domain.api import CoordinatorAPI
 from cluster.domain.base import identity
 from cluster.domain.compositions import Composition

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, StringConstraints, model_validator
 
 from cluster.api.limits import EXPLAINED, INPUTS
-from cluster.data.budget import TEXT_CHARACTERS
+from cluster.data.amounts import TEXT_CHARACTERS
 from cluster.domain import compositions
 from cluster.domain.base import Sent
 from cluster.domain.operations import AnswerWay

@@ -99,7 +99,7 @@ def raw_inputs(inputs: Sequence[str | bytes | Path], modality: Modality) -> list
 def raw_input(one: object, modality: Modality) -> str | bytes:
     """A text as it is; a picture's bytes, checked. BadSample for what is neither, and for the name
     of a file, where the base reads texts."""
-    from cluster.data.budget import PICTURE_BYTES
+    from cluster.data.amounts import PICTURE_BYTES
     from cluster.data.validation import checked_image, checked_text
 
     if modality == "text":

@@ -159,7 +159,7 @@ class Server:
     def predict(self, user: str, inputs: Sequence[bytes | str], task: str | None) -> Table:
         """As `cluster.data.answers.answer_table`; as many inputs as fit into a request."""
         from cluster.data.answers import ARROW
-        from cluster.data.asking import as_stream, read
+        from cluster.data.predicting import as_stream, read
 
         params = {"user": user} | ({"task": task} if task else {})
         content = {"params": params, "content": as_stream(inputs)}

@@ -255,8 +255,8 @@ class ModelOperations(Session):
         Raises what `query` raises, and the errors of bad data.
         """
         from cluster.data.answers import answer_table, likeliest, stated
-        from cluster.data.asking import predicted
         from cluster.data.ingest import inputs_of
+        from cluster.data.predicting import predicted
 
         server, tasks = self._server, None if task is None else [task]
         inputs = inputs_of(data, self.base().modality, input_column)

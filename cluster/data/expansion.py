@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from datasets.utils.extract import Extractor
 
-from cluster.data.budget import VALUE_BYTES, decoded_bytes
+from cluster.data.amounts import VALUE_BYTES, decoded_bytes
 from cluster.data.written import PACKED
 from tacl.errors import BadSample, TooLarge
 

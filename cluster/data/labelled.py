@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow as pa
 from datasets import Dataset, Json
 
+from cluster.data.amounts import DecodedSoFar, of_data_set
 from cluster.data.bad_rows import Bad, listed, require_good
-from cluster.data.budget import SpentBudget, of_data_set
 from cluster.data.columns import (
     Classes,
     as_stored,
@@ -155,7 +155,7 @@ def checked(
 ) -> dict[str, list[Raw | Bad]]:
     """The inputs of every row of every split, or what is wrong with them. TooLarge at the first one
     that is more than may be decoded."""
-    spent = SpentBudget(of_data_set(source.stored))
+    spent = DecodedSoFar(of_data_set(source.stored))
     folders = [folder.resolve() for folder in source.folders]
     image = partial(checked_image, folders=folders, spent=spent)
     check = image if modality == "image" else partial(checked_text, spent=spent)

@@ -11,8 +11,8 @@ from pathlib import Path
 from PIL import Image, UnidentifiedImageError
 from PIL.ImageFile import ImageFile
 
-from cluster.data import budget
-from cluster.data.budget import Amount, SpentBudget
+from cluster.data import amounts
+from cluster.data.amounts import Amount, DecodedSoFar
 from tacl.errors import BadSample, TooLarge
 
 
@@ -21,7 +21,7 @@ class _Counted(io.BytesIO):
 
     def __init__(self, raw: bytes) -> None:
         super().__init__(raw)
-        self._left = budget.PICTURE_PARTS + len(raw) // 256
+        self._left = amounts.PICTURE_PARTS + len(raw) // 256
 
     def read(self, size: int | None = -1, /) -> bytes:
         self._left -= 1
@@ -30,14 +30,14 @@ class _Counted(io.BytesIO):
         return super().read(size)
 
 
-def measured_image(raw: bytes, where: str, spent: SpentBudget) -> bytes:
+def measured_image(raw: bytes, where: str, spent: DecodedSoFar) -> bytes:
     """The bytes of a picture that may be decoded, from its header alone. BadSample, TooLarge."""
     with _opened(raw, where, spent):
         return raw
 
 
 def checked_image(
-    value: object, where: str, folders: Sequence[Path] = (), spent: SpentBudget | None = None
+    value: object, where: str, folders: Sequence[Path] = (), spent: DecodedSoFar | None = None
 ) -> bytes:
     """The original bytes of a picture, after decoding all of it once. BadSample if that fails,
     TooLarge for what may not be decoded.
@@ -55,35 +55,35 @@ def checked_image(
         raw = _file_bytes(Path(path), where, folders)
     if not isinstance(raw, bytes) or not raw:
         raise BadSample(f"{where}: the picture is empty")
-    with _opened(raw, where, spent or SpentBudget()) as image:
+    with _opened(raw, where, spent or DecodedSoFar()) as image:
         image.load()
     return raw
 
 
 @contextmanager
-def _opened(raw: bytes, where: str, spent: SpentBudget) -> Iterator[ImageFile]:
+def _opened(raw: bytes, where: str, spent: DecodedSoFar) -> Iterator[ImageFile]:
     """A picture whose header is read and bearable; what its decoder raises in the block means that
     it is not readable."""
-    if len(raw) > budget.PICTURE_BYTES:
-        raise TooLarge(f"{where}: more than {budget.PICTURE_BYTES >> 20} MiB")
+    if len(raw) > amounts.PICTURE_BYTES:
+        raise TooLarge(f"{where}: more than {amounts.PICTURE_BYTES >> 20} MiB")
     try:
-        with Image.open(_Counted(raw), formats=budget.FORMATS) as image:
+        with Image.open(_Counted(raw), formats=amounts.FORMATS) as image:
             spent.add(Amount(pixels=image.width * image.height), where)
-            if max(image.size) > budget.PICTURE_ASPECT * min(image.size):
+            if max(image.size) > amounts.PICTURE_ASPECT * min(image.size):
                 raise BadSample(
                     f"{where}: {image.width} x {image.height} pixels are too long a strip"
                 )
-            if image.format == "JPEG" and raw.count(b"\xff\xda") > budget.JPEG_SCANS:
-                raise TooLarge(f"{where}: a JPEG of more than {budget.JPEG_SCANS} scans")
+            if image.format == "JPEG" and raw.count(b"\xff\xda") > amounts.JPEG_SCANS:
+                raise TooLarge(f"{where}: a JPEG of more than {amounts.JPEG_SCANS} scans")
             yield image
     except (TooLarge, BadSample):
         raise
     except UnidentifiedImageError as error:
         raise BadSample(
-            f"{where}: not a readable picture in one of {', '.join(budget.FORMATS)}"
+            f"{where}: not a readable picture in one of {', '.join(amounts.FORMATS)}"
         ) from error
     except Image.DecompressionBombError as error:
-        raise TooLarge(f"{where}: more than {budget.PICTURE_PIXELS:,} pixels") from error
+        raise TooLarge(f"{where}: more than {amounts.PICTURE_PIXELS:,} pixels") from error
     except Exception as error:  # decoders raise OSError, SyntaxError, ValueError, struct.error ...
         raise BadSample(f"{where}: not a readable picture: {error}") from error
 
@@ -99,11 +99,11 @@ def _file_bytes(path: Path, where: str, folders: Sequence[Path]) -> bytes:
         if not any(real.is_relative_to(folder) for folder in folders) or not real.is_file():
             raise refused
         with open(real, "rb", opener=_without_waiting) as file:
-            raw = file.read(budget.PICTURE_BYTES + 1)
+            raw = file.read(amounts.PICTURE_BYTES + 1)
     except (OSError, ValueError, RecursionError) as error:  # no name of a file, or endless links
         raise refused from error
-    if len(raw) > budget.PICTURE_BYTES:
-        raise TooLarge(f"{where}: a file of more than {budget.PICTURE_BYTES >> 20} MiB")
+    if len(raw) > amounts.PICTURE_BYTES:
+        raise TooLarge(f"{where}: a file of more than {amounts.PICTURE_BYTES >> 20} MiB")
     return raw
 
 
@@ -112,7 +112,7 @@ def _without_waiting(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW)
 
 
-def checked_text(value: object, where: str, spent: SpentBudget | None = None) -> str:
+def checked_text(value: object, where: str, spent: DecodedSoFar | None = None) -> str:
     """A text that says something. BadSample for nothing, numbers, blanks and binary garbage,
     TooLarge for an endless one."""
     if not isinstance(value, str):
@@ -122,7 +122,7 @@ def checked_text(value: object, where: str, spent: SpentBudget | None = None) ->
         raise BadSample(f"{where}: the text is blank")
     if "\x00" in value:
         raise BadSample(f"{where}: binary data where a text should be: {value[:40]!r}")
-    (spent or SpentBudget()).add(Amount(characters=len(value)), where)
+    (spent or DecodedSoFar()).add(Amount(characters=len(value)), where)
     try:
         value.encode()
     except UnicodeEncodeError:  # of a shell, as bytes of another encoding

@@ -21,8 +21,8 @@ from cluster.runtime.connection import Coordinators
 from cluster.runtime.logs import log_to
 from cluster.scheduler.adoption import Attempt
 from cluster.scheduler.leases import LONGEST
-from cluster.storage.giving_way import give_way
 from cluster.storage.home import Home
+from cluster.storage.niceness import lower_priority
 from tacl.errors import StorageUnavailable
 
 PREFIX = "learner"  # of the names of actors
@@ -68,7 +68,7 @@ class LearnerProcess:
             gc.collect()  # what the last one left
             gc.freeze()  # what stays: to look through what is imported takes a fifth of a second
         if not self._found.done():
-            give_way()
+            lower_priority()
             try:
                 self._found.set_result(self._done(work))
             except Exception as error:

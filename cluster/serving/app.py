@@ -48,12 +48,12 @@ from cluster.runtime.logs import log_to
 from cluster.serving.batching import Gathering, ProcessDied
 from cluster.serving.own_reads import OwnReads
 from cluster.serving.pieces import ROWS, fitting, joined, pieces
-from cluster.serving.reading import STARTING, Job, read
+from cluster.serving.preparing import STARTING, Job, read
 from cluster.serving.router import RUNNING, ToVectors
 from cluster.serving.routing import BUSY, keeper
 from cluster.storage.drafts import scratch
-from cluster.storage.giving_way import give_way
 from cluster.storage.home import Home
+from cluster.storage.niceness import lower_priority
 from tacl import errors
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class Predictors:
         self._predictor = Predictor(home, most, predictors=sharing)
         self._decoders = {
             False: ThreadPoolExecutor(1),
-            True: ThreadPoolExecutor(1, initializer=give_way),
+            True: ThreadPoolExecutor(1, initializer=lower_priority),
         }
         # One, also after who asked has left: a pass goes on then, and two would share a model.
         self._passing = ThreadPoolExecutor(1)

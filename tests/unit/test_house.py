@@ -14,6 +14,11 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 ROOMS = "tacl", "cluster", "jobs"
 TABLES = {("jobs/cli/verbs/cluster.py", "up")}  # a table of declarations: one flag a line
+OF_SEVERAL_ROOMS = {  # names of files of cluster: each room has its part of them
+    *("compositions", "heads", "interference", "runs", "samples", "tasks", "vectors"),
+    *("access", "shares", "tokens", "users"),
+    *("again", "app", "memory", "reports", "starting"),
+}
 
 
 @cache
@@ -65,6 +70,18 @@ def test_a_name_of_a_class_is_found_once() -> None:
     nodes = [node for tree in parsed(*ROOMS).values() for node in ast.walk(tree)]
     times = Counter(node.name for node in nodes if isinstance(node, ast.ClassDef))
     assert not {name for name, count in times.items() if count > 1}
+
+
+def test_a_name_of_a_file_of_cluster_means_one_thing() -> None:
+    """Found in several rooms, it is what each has of that thing; and no other room is called so."""
+    files = [Path(name).parts[1:] for name in parsed("cluster")]
+    stems = {(room, file[-1][:-3]) for room, *file in files if file and "__init__" not in file[-1]}
+    rooms = {room for room, *file in files if file}
+    assert len(rooms) > 10
+    of_rooms = {one for one in stems if one[1] in rooms - {one[0]}}
+    assert of_rooms == {("domain", "api")}  # what the API over HTTP speaks
+    times = Counter(stem for _, stem in stems)
+    assert {stem for stem, count in times.items() if count > 1} <= OF_SEVERAL_ROOMS
 
 
 def test_what_takes_minutes_is_run_at_night_whatever_else_marks_it() -> None:

@@ -7,10 +7,10 @@ from functools import cache
 from itertools import product
 
 from jobs.experiments import plots, saw
-from jobs.experiments.answers import Answering
 from jobs.experiments.bootstrap import Difference, interval, packed, unpacked
 from jobs.experiments.classifiers import FROZEN, FittedClassifier
 from jobs.experiments.context import Bench
+from jobs.experiments.fitted import Answering
 from jobs.experiments.methods import METHODS, Make, Merging
 from jobs.experiments.models import Accuracies, Model, accuracies
 from jobs.experiments.table import Entry, Method, Numbers, Spec, Table, Train, shares

@@ -26,7 +26,7 @@ KINDS = {  # by what their command lines hold
     "controller": "ray::ServeController",
     "coordinator": "ray::WatchedCoordinator",
     "learner": "ray::LearnerProcess",
-    "reader": "cluster.serving.reading",
+    "reader": "cluster.serving.preparing",
     "raylet": "raylet/raylet ",
     "gcs": "gcs/gcs_server",
     "head": "cluster.runtime.head",

@@ -10,7 +10,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from cluster.api import limits
-from cluster.data.budget import TEXT_CHARACTERS
+from cluster.data.amounts import TEXT_CHARACTERS
 from tests.support.api_scene import Local, scene
 from tests.unit.cluster.api.test_api import PEOPLE, Person
 

@@ -23,7 +23,7 @@ from cluster.domain.base import RequestContext
 from cluster.domain.operations import Belonging, Candidate
 from cluster.domain.receipts import RetriedTask
 from cluster.reading import reads
-from cluster.serving import reading
+from cluster.serving import preparing
 from tacl.errors import (
     AliasMoved,
     BadConfig,
@@ -227,7 +227,7 @@ def test_an_upload_waits_as_long_as_a_server_may_read(
 
     monkeypatch.setattr(server, "call", timed)
     ann.submit("news", data)
-    assert waited[-1] == UPLOAD_SECONDS > 2 * reading.SECONDS
+    assert waited[-1] == UPLOAD_SECONDS > 2 * preparing.SECONDS
 
 
 SAID = {404: "Path '/v1/status' not found. Ping http://.../-/routes for available routes."}  # Ray's

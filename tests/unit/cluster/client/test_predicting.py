@@ -14,9 +14,9 @@ from fastapi.testclient import TestClient
 
 from cluster.client.client import Client
 from cluster.client.http import Server
-from cluster.data import asking
+from cluster.data import predicting
 from cluster.data.answers import ROWS, answer_table, likeliest, stated
-from cluster.data.asking import fitting, predicted
+from cluster.data.predicting import fitting, predicted
 from tacl.errors import BadColumns, BadConfig, BadSample, TooLarge, TooLate, UnknownUser
 from tests.support.api_scene import Local, scene
 from tests.support.data_files import png
@@ -93,7 +93,7 @@ def test_errors_are_those_of_a_query(world: World, tmp_path: Path) -> None:
 
 
 def test_parts_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(asking, "BYTES", 10)
+    monkeypatch.setattr(predicting, "BYTES", 10)
     assert [fitting(["x"] * 7, start, 3) for start in (0, 3, 6)] == [3, 3, 1]
     sizes = [b"12345678901", b"1", b"123456789", b"1"]
     assert [fitting(sizes, start, 9) for start in range(4)] == [1, 2, 2, 1]
@@ -102,7 +102,7 @@ def test_parts_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_pictures_travel_as_their_files() -> None:
     pictures = [png(shade, size=20) for shade in range(3)]
-    column = pa.ipc.open_stream(asking.as_stream(pictures)).read_all().column(0)
+    column = pa.ipc.open_stream(predicting.as_stream(pictures)).read_all().column(0)
     assert (column.type, column.to_pylist()) == (pa.binary(), pictures)
 
 

@@ -17,7 +17,7 @@ from cluster.runtime import alone, connection
 from cluster.runtime.connection import Coordinators
 from cluster.runtime.process import RECENT, LearnerProcess, attempt_of, name_of
 from cluster.scheduler.adoption import Attempt
-from cluster.storage.giving_way import NICENESS, give_way
+from cluster.storage.niceness import NICENESS, lower_priority
 from tests.support.fakes import BASE, new_home
 
 AWAY = int(connection.RUN_SECONDS / alone.PERIOD)  # questions without an answer that are borne
@@ -75,7 +75,9 @@ def process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Learner
     monkeypatch.setattr(Coordinators, "awaits", lambda self, run_id, attempt: run_id == "b")
     monkeypatch.setattr(Coordinators, "answered", -math.inf)
     monkeypatch.setattr("cluster.runtime.process.until_alone", lambda *_: None)
-    monkeypatch.setattr("cluster.runtime.process.give_way", lambda: None)  # here others run too
+    monkeypatch.setattr(
+        "cluster.runtime.process.lower_priority", lambda: None
+    )  # here others run too
     Works.can_end.set()
     home = str(new_home(tmp_path).path)
     yield LearnerProcess(home, "tests.unit.cluster.runtime.test_alone:Works", Attempt("a", 1))
@@ -117,7 +119,7 @@ def test_a_learner_that_works_for_nobody_is_alone_at_once(process: LearnerProces
 def test_a_learner_gives_way_to_who_answers_people(
     process: LearnerProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cluster.runtime.process.give_way", give_way)
+    monkeypatch.setattr("cluster.runtime.process.lower_priority", lower_priority)
     before = os.getpriority(os.PRIO_PROCESS, 0)
     working = threading.Thread(target=process.work, args=(measuring("a"),))
     working.start()

@@ -68,7 +68,9 @@ class Learner(LearnerProcess):
 def test_a_run_is_one_trace_from_its_acceptance_to_its_publication(
     tmp_path: Path, collector: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cluster.runtime.process.give_way", lambda: None)  # here others run too
+    monkeypatch.setattr(
+        "cluster.runtime.process.lower_priority", lambda: None
+    )  # here others run too
     scene = Scene(tmp_path)
     scene.submit("digits")
     work = scene.process("train").work

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from cluster.data.budget import PICTURE_ASPECT
+from cluster.data.amounts import PICTURE_ASPECT
 from tacl.backbone.inputs import MAX_ASPECT, Images, interpolation
 from tacl.errors import BadBase, BadSample, ModalityMismatch
 from tacl.spec import BaseSpec

@@ -13,8 +13,8 @@ from datasets import Dataset
 from PIL import Image, ImageFile
 
 from cluster.api.limits import weighed
-from cluster.data import budget
-from cluster.data.budget import Amount
+from cluster.data import amounts
+from cluster.data.amounts import Amount
 from cluster.data.ingest import ingest, ingest_samples, ingest_shots
 from cluster.data.validation import checked_image
 from cluster.storage.blobs import Blobs
@@ -56,11 +56,11 @@ def claims(width: int, height: int) -> dict[str, bytes]:
 
 
 def test_every_format_that_is_read_has_a_claim() -> None:
-    assert set(claims(9, 9)) == set(budget.FORMATS)
+    assert set(claims(9, 9)) == set(amounts.FORMATS)
 
 
 @pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
-@pytest.mark.parametrize("kind", budget.FORMATS)
+@pytest.mark.parametrize("kind", amounts.FORMATS)
 @pytest.mark.parametrize("side", [6_400, 13_000, 16_000])
 def test_a_small_file_of_many_pixels_is_refused_undecoded(
     kind: str, side: int, monkeypatch: pytest.MonkeyPatch

@@ -55,7 +55,7 @@ def decoded_bytes(stored: int) -> int:
 
 
 @dataclass
-class SpentBudget:
+class DecodedSoFar:
     """What was decoded so far of what may be: `most`, and of each value `VALUE`."""
 
     most: Amount = VALUE

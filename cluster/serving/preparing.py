@@ -1,7 +1,7 @@
 """What somebody sent is read in a process of its own, whose memory and time are bounded: whatever
 it does to the libraries that read it is an answer to that one request. It ends with its caller.
 
-`python -m cluster.serving.reading` is that process: a `Job` comes in, a `Read` goes out.
+`python -m cluster.serving.preparing` is that process: a `Job` comes in, a `Read` goes out.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from cluster.domain.compositions import CompositionMethod
 from cluster.domain.tasks import Submission
 from cluster.errors import NAMES, name_of
 from cluster.storage.drafts import scratch
-from cluster.storage.giving_way import give_way
 from cluster.storage.home import Home
+from cluster.storage.niceness import lower_priority
 from tacl.errors import TaclError, TooLarge, TooLate
 
 SECONDS = 600
@@ -39,7 +39,7 @@ SETTINGS = {
     "PYTHONIOENCODING": "utf-8",
 }
 # What this thread starts gives way from its first moment, while it imports.
-STARTING = ThreadPoolExecutor(1, "readers", initializer=give_way)
+STARTING = ThreadPoolExecutor(1, "readers", initializer=lower_priority)
 
 
 class Job(Message):
@@ -123,7 +123,7 @@ def _started(memory: int, folder: Path) -> subprocess.Popen[bytes]:
     """By `subprocess`, not by the event loop: that of Ray, uvloop, forks, and whatever lock another
     thread holds at that moment is held in the child for ever; the loop then waits for it."""
     return subprocess.Popen(
-        (sys.executable, "-m", "cluster.serving.reading", str(memory)),
+        (sys.executable, "-m", "cluster.serving.preparing", str(memory)),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env=os.environ | SETTINGS | {"TMPDIR": str(folder)},

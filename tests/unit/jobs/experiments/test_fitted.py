@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from jobs.experiments.answers import FROZEN, PARTS, fitted
+from jobs.experiments.fitted import FROZEN, PARTS, fitted
 from jobs.experiments.runner import reproduce
 from jobs.experiments.tables.addition import ANSWERING
 from tacl.heads.head import beside

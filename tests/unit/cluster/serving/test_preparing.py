@@ -21,11 +21,11 @@ import uvloop
 from cluster.api.service import GivenRows, Upload
 from cluster.domain.compositions import CompositionMethod
 from cluster.domain.tasks import Options, Submission
-from cluster.serving import reading
+from cluster.serving import preparing
 from cluster.serving.app import Ingress
-from cluster.serving.reading import Job, read
-from cluster.storage.giving_way import NICENESS
+from cluster.serving.preparing import Job, read
 from cluster.storage.home import Home
+from cluster.storage.niceness import NICENESS
 from tacl.errors import EmptySplit, TaclError, TooLarge
 from tests.support.fakes import new_home
 
@@ -63,7 +63,7 @@ def python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Python:
 
 def reader(changed: str) -> str:
     """The reader itself, after this change of `r`."""
-    started = f"import cluster.serving.reading as r; {changed}; r.main()"
+    started = f"import cluster.serving.preparing as r; {changed}; r.main()"
     return f"exec {sys.executable} -c '{started}' $3"
 
 
@@ -112,7 +112,7 @@ def test_a_folder_of_the_server_may_take_as_much_as_a_file_of_its_size(home, tmp
             file.truncate(600 << 20)
     (inner / "broken.png").symlink_to("nothing")
     reference = job(home, tmp_path / "faces")
-    assert reference.memory() == reading.MEMORY + reading.FACTOR * (1200 << 20)
+    assert reference.memory() == preparing.MEMORY + preparing.FACTOR * (1200 << 20)
 
 
 def test_a_process_that_dies_is_an_answer(home: Home, tmp_path: Path, python: Python) -> None:
@@ -205,7 +205,7 @@ def test_a_server_whose_readers_cannot_be_started_is_not_ready(home: Home) -> No
     async def story() -> None:
         server, stuck = Ingress(str(home.path), cast(Any, None), 1, False), threading.Event()
         assert await server.reads()
-        reading.STARTING.submit(stuck.wait)
+        preparing.STARTING.submit(stuck.wait)
         asked = asyncio.create_task(server.reads())
         await asyncio.sleep(0.1)
         assert not asked.done()  # and what asks takes that for a no (`cluster.api.health`)
@@ -223,14 +223,14 @@ def test_it_ends_when_nobody_waits_for_it(
     python("exec sleep 1000")
     me = psutil.Process(os.getpid())
     before = set(me.children())
-    started, known = reading._started, threading.Event()
+    started, known = preparing._started, threading.Event()
 
     def slowly(memory: int, folder: Path) -> subprocess.Popen[bytes]:
         process = started(memory, folder)
         known.wait()
         return process
 
-    monkeypatch.setattr(reading, "_started", started if begun else slowly)
+    monkeypatch.setattr(preparing, "_started", started if begun else slowly)
 
     async def story() -> None:
         task = asyncio.create_task(read(job(home, texts(tmp_path))))
