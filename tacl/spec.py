@@ -38,7 +38,7 @@ class BaseSpec:
         if scheme not in SCHEMES:
             raise BadBase(f"base {text!r}: no scheme {scheme!r}; the forms are {FORMS}")
         if scheme == "embedded" and rest:
-            raise BadBase(f"base {text!r}: the embedded encoder has no name; write `embedded`")
+            raise BadBase(f"base {text!r}: the embedded base model has no name; write `embedded`")
         name, weights = _name_and_weights(scheme, rest)
         if scheme != "embedded" and (not name or weights == ""):
             raise BadBase(f"base {text!r}: a name or its weights are empty; the forms are {FORMS}")

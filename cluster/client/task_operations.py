@@ -107,7 +107,7 @@ class TaskOperations(Session):
         request_id: str | None = None,
         progress: Rows | None = None,
     ) -> GrownShard:
-        """Grow a task's store by at most 1,024 unlabelled samples, by seed. Raises UnknownTask."""
+        """Grow a task's shard by at most 1,024 unlabelled samples, by seed. Raises UnknownTask."""
         self._require_here("add_samples")
         self.task(name)
         from cluster.data.ingest import ingest_samples

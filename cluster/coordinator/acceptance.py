@@ -83,11 +83,11 @@ def _require_rows(submission: Submission, blobs: Blobs) -> None:
             raise EmptySplit(f"the {part} rows of {submission.name} are empty; give more rows")
         if not blobs.exists(blob.digest):
             raise CorruptBlob(
-                f"the {part} rows of {submission.name} are not in the store: there is no blob "
+                f"the {part} rows of {submission.name} are not in the blob store: there is no "
                 f"{blob.digest}. Submit again."
             )
     if submission.vector_blob is not None and not blobs.exists(submission.vector_blob):
-        raise CorruptBlob(f"the vector of {submission.name} is not in the store. Import again.")
+        raise CorruptBlob(f"the vector of {submission.name} is not in the blob store; import again")
 
 
 def require_given(making: CompositionMethod, base: Base, blobs: Blobs) -> None:
@@ -97,7 +97,10 @@ def require_given(making: CompositionMethod, base: Base, blobs: Blobs) -> None:
         if blob.rows < 1:
             raise EmptySplit("there are no rows to learn the composition from; give some")
         if not blobs.exists(blob.digest):
-            raise CorruptBlob(f"the rows to learn from, blob {blob.digest}, are not in the store")
+            raise CorruptBlob(
+                f"the rows to learn from are not in the blob store: there is no {blob.digest}. "
+                "Compose again."
+            )
     new = making.fit or making.adapt
     if new and (new.classes or making.fit) and len(set(new.classes)) < 2:
         raise TooFewClasses(f"the new task has the classes {new.classes}; two are needed")
@@ -163,7 +166,7 @@ def values_of(result: orders.Result) -> dict[MatrixCell, Effect]:
 
 
 def blobs_of(result: orders.Result) -> list[str]:
-    """The digests that a result says are in the store."""
+    """The digests that a result says are in the blob store."""
     named = [getattr(result, name, None) for name in ("vector_blob", "head_blob")]
     if isinstance(result, orders.Composed):
         named = [result.merged and result.merged.blob, result.target and result.target.head_blob]

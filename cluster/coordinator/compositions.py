@@ -100,7 +100,7 @@ class CompositionRequests(Shell):
         for run in self._registry.runs(kinds=("compose",), run_ids=[run_id]):
             if _is_of(run, user, visibility):
                 return self._view(context).composition_run(run)
-        raise UnknownRun(f"{user} has no composition in the making as run {run_id}")
+        raise UnknownRun(f"{user} has no composition run {run_id}")
 
     def cancel_compositions(self, context: RequestContext, user: str) -> CancelledCompositions:
         checked_name(user, "user")

@@ -1,8 +1,8 @@
 """Work is started as the plan decides, watched, and what became of it recorded.
 
-The order is always: blobs lie in the store, then one transaction of the registry, then the event
-to the plan, then its instructions. Every step can be repeated from the registry, so what cannot be
-done now, as when the disk is full, is tried again.
+The order is always: blobs lie in the blob store, then one transaction of the registry, then the
+event to the plan, then its instructions. Every step can be repeated from the registry, so what
+cannot be done now, as when the disk is full, is tried again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """What every part of the coordinator stands on: its home, its registry, its lock and its work.
 
-The order is always: blobs lie in the store, then one transaction of the registry, then the event to
-the plan. The constructor is the recovery: it reads the registry and issues the work still owed.
+The order is always: blobs lie in the blob store, then one transaction of the registry, then the
+event to the plan. The constructor is the recovery: it reads the registry and issues the work still
+owed.
 """
 
 from __future__ import annotations

@@ -118,7 +118,7 @@ class CoordinatorAPI(ReadAPI, Protocol):
         task that the asker sees has the same rows.
 
         Raises BadName, NameTaken, SameData, ModalityMismatch, NotPlaceable, BadConfig,
-        TooFewClasses, EmptySplit, CorruptBlob (a blob it names is not in the store).
+        TooFewClasses, EmptySplit, CorruptBlob (a blob it names is not there).
         """
         ...
 

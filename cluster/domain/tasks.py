@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from cluster.domain.base import AskedGpus, BlobRef, Message, Modality, Regime, Sent
 from tacl.training.config import Norm, Precision, Sampled
 
-GENERIC = "generic"  # the reference shard every store holds from its first day; never trained
+GENERIC = "generic"  # the shard that is in the sample store from the first day; never trained
 
 
 ANY = -1  # whatever version an alias has now

@@ -15,7 +15,7 @@ from cluster.registry.schema import SHARD, TASK
 
 
 class SampleTable(Database):
-    """What is in the store."""
+    """What is in the sample store."""
 
     def grow(self, shard: Shard, request: Request) -> None:
         """A further version of a task's shard; one that is there already stays as it is."""

@@ -41,7 +41,7 @@ def load_embedded(spec: BaseSpec) -> Backbone:
     """The small encoder that is shipped with the package."""
     backbone = load(spec)
     if spec.size not in (None, backbone.inputs.description()["size"]):
-        raise spec.unusable("the embedded encoder has its own size; write `embedded`")
+        raise spec.unusable("the embedded base model has its own size; write `embedded`")
     return backbone
 
 

@@ -126,7 +126,7 @@ def merged(statistics: Sequence[Statistics]) -> Statistics:
     # By name: a file has them in another order than the encoder.
     by_name = [{layer.weight: layer for layer in one.layers} for one in statistics]
     if any(layers.keys() != by_name[0].keys() for layers in by_name):
-        raise BaseMismatch("statistics of different layers; measure them again with one encoder")
+        raise BaseMismatch("statistics of different layers; measure them again with one base model")
     pairs = list(zip(statistics, by_name, strict=True))
     layers = [
         KroneckerFactors(

@@ -183,7 +183,7 @@ def cut(store: Store, count: int, config: RefreshConfig) -> tuple[list[Item], li
     """Rows to learn from and rows held out, of `count` by seed. EmptySplit."""
     chosen = sample_rows(range(len(store.items)), count, config.seed)
     if len(chosen) < 2:
-        raise EmptySplit(f"the store of {store.name} has {len(chosen)} rows; 2 are the least")
+        raise EmptySplit(f"the shard of {store.name} has {len(chosen)} rows; 2 are the least")
     # By seed and not the last ones: a store may be in the order of its classes.
     aside = set(sample_rows(chosen, max(1, round(config.held_out * len(chosen))), config.seed))
     learn = [store.items[row] for row in chosen if row not in aside]

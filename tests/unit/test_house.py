@@ -84,6 +84,21 @@ def test_a_name_of_a_file_of_cluster_means_one_thing() -> None:
     assert {stem for stem, count in times.items() if count > 1} <= OF_SEVERAL_ROOMS
 
 
+def test_errors_use_the_words_of_the_glossary() -> None:
+    """A store is that of samples or that of blobs; what is embedded is a base model."""
+    other = re.compile(r"(?<!sample )(?<!blob )\bstores?\b|embedded encoder|in the making")
+    raised = {
+        f"{name}: {part.value}"
+        for name, tree in parsed(*ROOMS).items()
+        for error in ast.walk(tree)
+        if isinstance(error, ast.Raise)
+        for part in ast.walk(error)
+        if isinstance(part, ast.Constant) and isinstance(part.value, str)
+    }
+    assert len(raised) > 300
+    assert not {one for one in raised if other.search(one)}
+
+
 def test_what_takes_minutes_is_run_at_night_whatever_else_marks_it() -> None:
     nightly, makefile = ((ROOT / name).read_text() for name in (".ci/nightly", "Makefile"))
     soak = makefile[makefile.index("\nsoak:") : makefile.index("\ncheck:")]

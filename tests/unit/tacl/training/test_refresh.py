@@ -326,7 +326,7 @@ def test_a_store_too_small_to_hold_rows_out_is_refused(rows: int, whose: str) ->
     base = toy.backbone()
     stores = {name: toy.store(base, name, toy.inputs(5, 1)) for name in ("own", "other")}
     stores[whose] = replace(stores[whose], items=stores[whose].items[:rows])
-    with pytest.raises(EmptySplit, match=f"store of {whose} has {rows} rows; 2 are the least"):
+    with pytest.raises(EmptySplit, match=f"shard of {whose} has {rows} rows; 2 are the least"):
         refreshed(base, biases(base), stores["own"], [stores["other"]], CONFIG)
 
 
