@@ -18,7 +18,6 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -34,7 +33,7 @@ from tacl.errors import BadConfig
 from tacl.training.config import schedule
 
 LIBRARIES = ("torch", "open_clip_torch", "numpy", "pillow", "matplotlib")
-SHARD = 1024  # pictures that one process renders at a time
+PART = 1024  # pictures that one process renders at a time
 Count = Callable[[int, int], None]  # of (done, total)
 TEMPLATES = ("{}", "a {}", "a photo of a {}.", "a picture of a {}.", "this is a {}.")
 
@@ -58,10 +57,23 @@ class PretrainConfig:
     held_out: int = 500  # rows of each task for the zero-shot accuracy
 
 
+@dataclass(frozen=True, kw_only=True)
+class PretrainRecord(PretrainConfig):
+    """What a pre-training was, and what came of it."""
+
+    losses: list[float]  # of some fifty steps
+    last_loss: float  # mean over the last twenty steps
+    zero_shot: dict[str, float]  # accuracy by task
+    seconds: float
+    cpu_seconds: float  # without the drawing
+    versions: dict[str, str]
+    sha256: str  # of the weights
+
+
 def render(rows: int, seed: int, count: Count) -> tuple[Tensor, list[str]]:
     """The captioned pictures uint8 [rows, H, W, 3]; row i is the same whoever draws it."""
-    starts = range(0, rows, SHARD)
-    sizes = [min(SHARD, rows - start) for start in starts]
+    starts = range(0, rows, PART)
+    sizes = [min(PART, rows - start) for start in starts]
     images, captions = [], []
     processes = min(os.cpu_count() or 1, len(sizes))
     with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
@@ -161,7 +173,7 @@ def zero_shot(weights: Path, config: PretrainConfig) -> dict[str, float]:
     return accuracy
 
 
-def pretrain(config: PretrainConfig, out: Path) -> dict[str, Any]:
+def pretrain(config: PretrainConfig, out: Path) -> PretrainRecord:
     """Draw, train and write the encoder into the folder `out`; its training record.
 
     The same configuration gives the same weights on the same machine and library versions. Raises
@@ -181,15 +193,15 @@ def pretrain(config: PretrainConfig, out: Path) -> dict[str, Any]:
         losses = fit(model.train(), images, Captions.of(captions, words), config, count)
     weights = out / embedded.WEIGHTS.name
     embedded.save(model, weights)
-    record = {
+    record = PretrainRecord(
         **asdict(config),
-        "losses": [round(loss, 4) for loss in losses[:: max(1, config.steps // 50)]],
-        "last_loss": round(float(np.mean(losses[-20:])), 4),
-        "zero_shot": zero_shot(weights, config),
-        "seconds": round(time.perf_counter() - start, 1),
-        "cpu_seconds": round(time.process_time() - start_cpu, 1),  # without the drawing
-        "versions": {"python": platform.python_version(), **{n: version(n) for n in LIBRARIES}},
-        "sha256": hashlib.sha256(weights.read_bytes()).hexdigest(),
-    }
-    (out / embedded.RECORD.name).write_text(json.dumps(record, indent=2) + "\n")
+        losses=[round(loss, 4) for loss in losses[:: max(1, config.steps // 50)]],
+        last_loss=round(float(np.mean(losses[-20:])), 4),
+        zero_shot=zero_shot(weights, config),
+        seconds=round(time.perf_counter() - start, 1),
+        cpu_seconds=round(time.process_time() - start_cpu, 1),
+        versions={"python": platform.python_version(), **{n: version(n) for n in LIBRARIES}},
+        sha256=hashlib.sha256(weights.read_bytes()).hexdigest(),
+    )
+    (out / embedded.RECORD.name).write_text(json.dumps(asdict(record), indent=2) + "\n")
     return record

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING
 
 from pydantic import JsonValue
 from rich.console import Console, Group, RenderableType
@@ -24,6 +24,10 @@ from cluster.domain.users import TokenStatus, Usage
 from jobs.console.columns import OneOrMore, in_parts, table, without_empty
 from jobs.console.progress import duration, left_of, steps
 from tacl.evaluation.interference import HIGH_CHANGE
+
+if TYPE_CHECKING:
+    from cluster.runtime.doctor import Check
+    from jobs.pretrain import PretrainRecord
 
 MUCH_LOST = 0.01  # of the accuracy of a plain sum, by another method
 COLOURS = {
@@ -364,15 +368,15 @@ def users(found: Sequence[TokenStatus], usage: Sequence[Usage], after: str = "")
     return Group(tokens if found else Text(none), *([shares] if usage else []))
 
 
-def pretrained(record: dict[str, Any], out: Path) -> RenderableType:
+def pretrained(record: PretrainRecord, out: Path) -> RenderableType:
     made = table("task", "zero-shot %", right=("zero-shot %",))
-    for task, accuracy in record["zero_shot"].items():
+    for task, accuracy in record.zero_shot.items():
         made.add_row(task, percent(accuracy))
-    written = f"wrote {out} in {record['seconds']:.0f} s, sha256 {record['sha256'][:12]}"
+    written = f"wrote {out} in {record.seconds:.0f} s, sha256 {record.sha256[:12]}"
     return Group(made, Text(written))
 
 
-def check(one: Any) -> Text:
+def check(one: Check) -> Text:
     mark, colour = ("ok  ", "green") if one.ok else ("FAIL", "red")
     advice = "" if one.ok or not one.advice else f"\n{'':15}{one.advice}"
     return Text.assemble((mark, colour), f"  {one.check:<8} {one.found}{advice}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -26,15 +27,15 @@ def test_the_same_seed_gives_the_same_weights(runs):
     (first, second), (record, again) = runs
     weights = [(folder / "encoder.safetensors").read_bytes() for folder in (first, second)]
     assert weights[0] == weights[1]
-    assert record["sha256"] == again["sha256"] == hashlib.sha256(weights[0]).hexdigest()
+    assert record.sha256 == again.sha256 == hashlib.sha256(weights[0]).hexdigest()
 
 
 def test_it_learns_and_writes_its_record(runs):
     (first, _), (record, _) = runs
-    assert record["last_loss"] < 0.95 * record["losses"][0]
-    assert json.loads((first / "encoder.record.json").read_text()) == record
-    assert record["seed"] == 0
-    assert record["steps"] == TINY.steps
+    assert record.last_loss < 0.95 * record.losses[0]
+    assert json.loads((first / "encoder.record.json").read_text()) == asdict(record)
+    assert record.seed == 0
+    assert record.steps == TINY.steps
 
 
 def test_the_written_weights_load_into_the_embedded_model(runs):
