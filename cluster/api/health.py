@@ -11,7 +11,7 @@ from fastapi.responses import JSONResponse
 from cluster.api.service import Service
 from cluster.api.shared import Shared
 from cluster.domain.api import CoordinatorAPI
-from cluster.domain.figures import Readiness
+from cluster.domain.figures import Liveness, Readiness
 from tacl.errors import TaclError
 
 ROUTER = APIRouter(tags=["service"])
@@ -20,9 +20,9 @@ KEPT = 1.0  # seconds that what was found holds, however many ask
 
 
 @ROUTER.get("/health", responses={})
-async def health() -> dict[str, str]:
+async def health() -> Liveness:
     """This process answers."""
-    return {"status": "ok"}
+    return Liveness()
 
 
 @ROUTER.get("/ready", responses={503: {"model": Readiness}})

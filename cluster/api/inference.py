@@ -103,6 +103,14 @@ class InferResponse(Wire):
     outputs: list[InferOutput]
 
 
+class ServerLive(Wire):
+    live: bool = True
+
+
+class ServerReady(Wire):
+    ready: bool
+
+
 class ModelReady(Wire):
     name: str
     ready: bool
@@ -126,16 +134,20 @@ OUTPUTS: dict[OutputName, Datatype] = {"task": "BYTES", "label": "BYTES", "proba
 
 
 @HEALTH.get("/health/live")
-async def live() -> dict[str, bool]:
+async def live() -> ServerLive:
     """This process answers."""
-    return {"live": True}
+    return ServerLive()
 
 
-@HEALTH.get("/health/ready", responses={503: {"description": "A part does not answer."}})
+@HEALTH.get(
+    "/health/ready",
+    response_model=ServerReady,
+    responses={503: {"model": ServerReady, "description": "A part does not answer."}},
+)
 async def server_ready(request: Request) -> JSONResponse:
     """Whether coordinator, predictors and the reading of uploads answer; 503 when one does not."""
     ready = (await health.found(request)).status == "ready"
-    return JSONResponse({"ready": ready}, 200 if ready else 503)
+    return JSONResponse(ServerReady(ready=ready).model_dump(), 200 if ready else 503)
 
 
 @ROUTER.get("")

@@ -8,6 +8,12 @@ from cluster.domain.base import Reply
 from cluster.domain.status import RunKind, RunState
 
 
+class Liveness(Reply):
+    """This process answers."""
+
+    status: Literal["ok"] = "ok"
+
+
 class Readiness(Reply):
     """Which parts of a server answer now; it is ready when all of them do."""
 

@@ -7,9 +7,9 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
-from typing import Any
 
 from rich.console import Console
 from rich.text import Text
@@ -25,7 +25,16 @@ from jobs.demo.story import ArrivedTask, Chapter, Plan, Subtraction, Users, stor
 from tacl.errors import HomeInUse
 
 CPUS = 4  # at most; every CPU of a cluster has a process that waits for work
-KINDS = {ArrivedTask: "arrivals", Users: "users", Subtraction: "subtractions"}
+
+
+@dataclass(frozen=True)
+class ToldStory:
+    """All chapters by kind; what `--json` prints."""
+
+    arrivals: list[ArrivedTask]
+    users: list[Users]
+    subtractions: list[Subtraction]
+    seconds: float
 
 
 def run(keep: Path | None = None, as_json: bool = False, plan: Plan | None = None) -> None:
@@ -51,10 +60,13 @@ def run(keep: Path | None = None, as_json: bool = False, plan: Plan | None = Non
         print_json(document(told, seconds))
 
 
-def document(told: list[Chapter], seconds: float) -> dict[str, Any]:
-    """All chapters: {arrivals, users, subtractions: [...], seconds}."""
-    found = {name: [one for one in told if isinstance(one, kind)] for kind, name in KINDS.items()}
-    return {**found, "seconds": seconds}
+def document(told: list[Chapter], seconds: float) -> ToldStory:
+    return ToldStory(
+        [one for one in told if isinstance(one, ArrivedTask)],
+        [one for one in told if isinstance(one, Users)],
+        [one for one in told if isinstance(one, Subtraction)],
+        seconds,
+    )
 
 
 def _opening(plan: Plan) -> Text:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.declared import undeclared
+from tests.support.declared import openapi, undeclared
 
 VECTOR = {"task": "news", "version": 1}
 
@@ -26,3 +26,17 @@ def test_what_the_api_does_not_have_is_found(path: str, answer: Any, found: list
     told = undeclared("GET", path, answer)
     assert len(told) == len(found)
     assert all(one.endswith(end) for one, end in zip(told, found, strict=True))
+
+
+def test_every_answer_has_a_form() -> None:
+    """JSON of a success is a message, or a list of them: nothing else could be told of it."""
+    answers = {
+        f"{verb} {path}": answer["content"]["application/json"]["schema"]
+        for path, of in openapi()["paths"].items()
+        for verb, operation in of.items()
+        for code, answer in operation["responses"].items()
+        if code.startswith("2") and "application/json" in answer.get("content", {})
+    }
+    assert len(answers) > 30
+    forms = {name: schema.get("items", schema) for name, schema in answers.items()}
+    assert [name for name, form in forms.items() if "$ref" not in form] == []

@@ -7,7 +7,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -189,6 +189,7 @@ def test_json_is_one_document(small: list[str]) -> None:
     assert document["users"][0]["models"]["alice"] == ["+digits"]
     assert document["subtractions"][0]["task"] == "shapes"
     assert document["seconds"] > 0
+    assert document.keys() == {field.name for field in fields(run.ToldStory)}
     assert "digits has arrived" in result.stderr  # and a person sees how it goes
     home = small[1].removeprefix("down ")
     assert not Path(home).exists()
