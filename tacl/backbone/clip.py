@@ -135,6 +135,8 @@ def _create(spec: BaseSpec, where: str) -> Any:
 
 
 def _backbone(spec: BaseSpec, model: Any, tokenizer: Any) -> Backbone:
+    from open_clip.transformer import QuickGELU
+
     model = model.float().eval().requires_grad_(False)
     settings = model.visual.preprocess_cfg
     size = settings["size"]
@@ -151,8 +153,8 @@ def _backbone(spec: BaseSpec, model: Any, tokenizer: Any) -> Backbone:
     trainable = present_blocks(spec, model.visual, TRAINABLE)
 
     tower = partial(_encoded, model, tokenizer)
-    activations = {type(m).__name__ for m in model.visual.modules()}  # the same theta0 fits both
-    variant = f"quick_gelu={'QuickGELU' in activations}"
+    quick = any(isinstance(one, QuickGELU) for one in model.visual.modules())
+    variant = f"quick_gelu={quick}"  # the same theta0 fits both
     return Backbone(spec, model.visual, inputs, trainable, scale, TEMPLATES, tower, variant)
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tacl.backbone import Backbone
 from tacl.errors import BadCheckpoint
@@ -183,7 +183,7 @@ def _blocks(
     """The changes of one layer's weight and bias; `name` is the weight's."""
     module = backbone.encoder.get_submodule(name.rpartition(".")[0])
     theta0 = backbone.encoder.state_dict()[name].cpu()
-    transposed = type(module).__name__ == "Conv1D"  # of GPT-2: its weight is [inputs, outputs]
+    transposed = _is_transposed(module)
     if transposed != bool(config.get("fan_in_fan_out")):
         raise BadCheckpoint(f"fan_in_fan_out of the adapter does not fit the base's {name}")
     weight = _low_rank(layer, config, theta0, transposed)
@@ -205,6 +205,12 @@ def _blocks(
         require_like(bias, value, backbone.encoder.get_parameter(bias))
         blocks[bias] = Dense(value)
     return blocks
+
+
+def _is_transposed(module: nn.Module) -> bool:
+    """Layers of GPT-2, whose weight is [inputs, outputs]; who has one has loaded their library."""
+    layers = sys.modules.get("transformers.pytorch_utils")
+    return layers is not None and isinstance(module, layers.Conv1D)
 
 
 def _low_rank(

@@ -84,6 +84,14 @@ def test_a_name_of_a_file_of_cluster_means_one_thing() -> None:
     assert {stem for stem, count in times.items() if count > 1} <= OF_SEVERAL_ROOMS
 
 
+def test_nothing_is_decided_by_the_name_of_a_type() -> None:
+    """It is told to people, and may be another type's too."""
+    for name, tree in parsed(*ROOMS).items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Compare | ast.SetComp | ast.Match):
+                assert not re.search(r"\btype\([^()]*\)\.__name__", ast.unparse(node)), name
+
+
 def test_errors_use_the_words_of_the_glossary() -> None:
     """A store is that of samples or that of blobs; what is embedded is a base model."""
     other = re.compile(r"(?<!sample )(?<!blob )\bstores?\b|embedded encoder|in the making")
