@@ -12,7 +12,9 @@ from typer.main import get_command
 from cluster.client import keywords
 from cluster.client.client import Client
 from cluster.domain.tasks import Options
+from cluster.domain.users import Role
 from jobs.cli import main
+from tacl.interchange.formats import Format
 
 VERBS = {  # by the method that they ask
     "add_samples": "submit",
@@ -63,13 +65,15 @@ def keywords_of(method: str) -> Iterator[str]:
             yield name
 
 
-def flags_of(verb: str) -> set[str]:
+def parameters_of(verb: str) -> list[Any]:
     command: Any = get_command(main.app)
     for name in verb.split():
         command = command.commands[name]
-    return {
-        one.name for one in command.make_context(verb, [], resilient_parsing=True).command.params
-    }
+    return command.make_context(verb, [], resilient_parsing=True).command.params
+
+
+def flags_of(verb: str) -> set[str]:
+    return {one.name for one in parameters_of(verb)}
 
 
 @pytest.mark.parametrize("method", VERBS)
@@ -79,3 +83,16 @@ def test_a_keyword_of_the_client_is_a_flag(method: str) -> None:
         asked -= OF_A_TRAINING
     called = CALLED.get(method, {})
     assert {called.get(name, name) for name in asked} - flags_of(VERBS[method]) == set()
+
+
+@pytest.mark.parametrize(
+    ("verb", "flag", "declared"),
+    [
+        ("users issue", "role", Role),
+        ("import", "refresh", Options.model_fields["refresh"].annotation),
+        ("export", "format", Format),
+    ],
+)
+def test_choices_are_those_that_are_declared(verb: str, flag: str, declared: Any) -> None:
+    (found,) = (one for one in parameters_of(verb) if one.name == flag)
+    assert found.type_descriptor.annotation == declared
