@@ -77,7 +77,8 @@ def fitted(bench: Bench, vectors: Vectors, at: AtTheta0) -> Cell:
         trained = {task: bench.head(task) for task in vectors}
         train, validation = map(plain, FROZEN)
         frozen, novelty = frozen_heads(trained, train, validation, _generic(bench, at))
-        heads = answering_heads(trained, frozen, *map(beside_moved, PARTS))
+        under_sums = beside_moved(PARTS[0]), beside_moved(PARTS[1])
+        heads = answering_heads(trained, frozen, *under_sums)
         (scale,) = {head.scale for head in heads.values()}
         told = {f"novelty {name}": value for name, value in novelty.to_params().items()}
         return {"scale": scale}, told | {task: head.weight_CD for task, head in heads.items()}
