@@ -63,7 +63,7 @@ def listed(
     blobs: Blobs,
     work: orders.FitWork,
     champions: Champions,
-    earlier: HeadFit | None,
+    earlier: HeadFit | None = None,
 ) -> orders.FitWork:
     """The work, once the list of its tasks is stored, with what an `earlier` fit has of the same
     vectors. Takes as long as there are many: not under the lock."""

@@ -191,7 +191,7 @@ def test_all_heads_are_fitted_by_as_many_questions_however_many_they_are(scene: 
     blobs = scene.home.blobs()
 
     def work(fit: FitHeads) -> FitWork:
-        return work_orders.listed(registry, blobs, fitting(BASE, fit), fit.champions, None)
+        return work_orders.listed(registry, blobs, fitting(BASE, fit), fit.champions)
 
     counts = [len(statements(registry, lambda one=one: work(one))) for one in asked]
     assert counts[0] == counts[1]
