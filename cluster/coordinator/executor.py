@@ -307,7 +307,7 @@ class Execution:
             case facts.Start() if wanted and wanted.state != RunState.RUNNING:
                 return  # it was cancelled before it could be started
             case facts.Start(run_id, needs):
-                work = self._registry.start(run_id)
+                work = self._registry.start(run_id, needs.gpus)
                 self.state.runs[run_id].cost = 0
                 self._lists.forget(run_id)
                 self.underway.place(work, needs)

@@ -15,6 +15,7 @@ from cluster.domain.work import (
     MeasureWork,
     RefreshWork,
     TrainWork,
+    VectorWork,
     Work,
     tasks_of,
 )
@@ -117,6 +118,8 @@ def planned(record: RunRecord, running: bool = False) -> PlannedRun:
     work = record.work
     known = record.run_id, record.kind, record.number, record.task
     needs = needs_of(record.kind, _options_of(work))
+    if isinstance(work, VectorWork):
+        needs = needs._replace(gpus=work.gpus)  # which its learner has, if it runs
     urgency = urgency_of(record.kind, _imports(work), record.user)
     run = PlannedRun(*known, needs, urgency, state, record.deaths, cells_of(work), user=record.user)
     if isinstance(work, RefreshWork):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field, JsonValue
 
 from cluster.domain import compositions
-from cluster.domain.base import Base, BlobRef, Message
+from cluster.domain.base import Base, BlobRef, Gpus, Message
 from cluster.domain.status import Phase
 from cluster.domain.tasks import Arrival, Options, Pair, Shard, Submission, VectorRef
 from cluster.domain.visibility import Visibility
@@ -39,7 +40,14 @@ class RefreshWork(Piece):
     options: Options
 
 
-class MeasureWork(Piece):
+class VectorWork(Piece):
+    """Work with vectors that are there. Nobody says where it runs: the plan does, at each start
+    (`cluster.scheduler.gpus`). `gpus`: how much of one this attempt has, 0: it runs on the CPU."""
+
+    gpus: Gpus = Field(default=0, exclude_if=operator.not_)
+
+
+class MeasureWork(VectorWork):
     """Measure tau_jp for every (vector, shard) pair named."""
 
     kind: Literal["measure"] = "measure"
@@ -56,7 +64,7 @@ class FitTask(Message):
     fitted: compositions.FittedHead | None = None
 
 
-class FitWork(Piece):
+class FitWork(VectorWork):
     """Fit the heads of the `listed` tasks again, together, under sums of their vectors."""
 
     kind: Literal["fit"] = "fit"
@@ -74,7 +82,7 @@ class TaskRows(Message):
     train: BlobRef | None = None  # where its head is to be fitted under the model
 
 
-class ComposeWork(Piece):
+class ComposeWork(VectorWork):
     """Make a composition of `terms`, coefficients as they were written, for a user."""
 
     kind: Literal["compose"] = "compose"
@@ -97,7 +105,7 @@ class TaskData(Message):
     individual: VectorRef | None  # the vector as first trained; of what was fitted to, none
 
 
-class EvaluateWork(Piece):
+class EvaluateWork(VectorWork):
     """Evaluate a composition on the test split of every task it names.
 
     `materialized`: also as one ordinary model theta0 + sum c tau, which is what is exported.

@@ -44,21 +44,26 @@ BATCH = 64  # rows of one evaluation batch
 T = TypeVar("T")
 
 
-def given_device() -> str:
-    """Where the passes of this process run: on the GPU that Ray gave it, else on the CPU."""
+def given_device(gpus: float = 0) -> str:
+    """Where the passes of this process run: on the GPU that Ray gave it, else on the CPU. `gpus`:
+    of one that it has in part."""
     if sys.modules.get("ray") is None:  # tables are made without it
         return "cpu"
     from cluster.runtime.connection import has_gpu
 
-    return "cuda" if has_gpu() and torch.cuda.is_available() else "cpu"
+    return _part_of(gpus) if has_gpu() and torch.cuda.is_available() else "cpu"
 
 
 def asked_device(options: Options) -> str:
-    """Where a run's passes go. Of the memory of a GPU that it has in part it may take as much, so
-    that the others on it keep theirs."""
-    if not options.gpus_per_worker:
-        return "cpu"
-    torch.cuda.set_per_process_memory_fraction(min(1.0, options.gpus_per_worker))
+    """Where a run's passes go that asks for GPUs itself, or for none."""
+    return _part_of(options.gpus_per_worker) if options.gpus_per_worker else "cpu"
+
+
+def _part_of(gpus: float) -> str:
+    """Of the memory of a GPU that a run has in part it may take as much, so that the others on it
+    keep theirs."""
+    if gpus:
+        torch.cuda.set_per_process_memory_fraction(min(1.0, gpus))
     return "cuda"
 
 

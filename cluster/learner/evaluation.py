@@ -50,7 +50,7 @@ def evaluate(work: EvaluateWork, home: Home, tell: Tell) -> Evaluated:
     started = time.monotonic()
     own = [task.individual for task in work.tasks if task.individual is not None]
     require_linearized("an evaluation", [*(one.vector for one in work.composition.terms), *own])
-    materials = Materials(home, work.base, given_device())
+    materials = Materials(home, work.base, given_device(work.gpus))
     kept_at = home.path / "cache" / "tangents"
     per_task: dict[str, dict[str, float]] = {}
     left_out: dict[str, dict[str, float]] = {}

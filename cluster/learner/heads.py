@@ -47,7 +47,7 @@ def fit(work: FitWork, home: Home, tell: Tell) -> Fitted:
     started = time.monotonic()
     if not (tasks := listed_tasks(home.blobs(), work.listed)):  # ordinary vectors do not add up
         return Fitted(heads=(), metrics={})
-    materials = Materials(home, work.base, given_device())
+    materials = Materials(home, work.base, given_device(work.gpus))
     at_theta0 = AtTheta0(materials, home, work.owner)
     stay = staying(tasks, materials, at_theta0)
     beside = rows_beside(stay, [task.vector.task for task in tasks if task.fitted is None])

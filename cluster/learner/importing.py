@@ -122,7 +122,9 @@ def import_task(work: TrainWork, home: Home, begins: Begins) -> Trained:
     """
     started = time.monotonic()
     begins(Phase.LOADING)
-    submission, materials = work.submission, Materials(home, work.base, given_device())
+    submission = work.submission
+    device = given_device(submission.options.gpus_per_worker)
+    materials = Materials(home, work.base, device)
     source = _source(work, materials)
     begins(Phase.HEAD)
     train = partial(materials.labelled, submission.train)

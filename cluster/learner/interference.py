@@ -25,7 +25,7 @@ Found = dict[tuple[str, Probe], Pair]  # by the vector's digest and the probe
 def measure(work: MeasureWork, home: Home, tell: Tell) -> Measured:
     """Every pair of the work, in its order; a shard is prepared and a vector read once. Gives way
     between two shards, and goes on with those that are left."""
-    materials = Materials(home, work.base, given_device())
+    materials = Materials(home, work.base, given_device(work.gpus))
     refs = {ref.digest: ref for ref, _ in work.pairs}
     vectors = {digest: materials.vector(ref) for digest, ref in refs.items()}
     store = checkpoints(home, work.run_id)

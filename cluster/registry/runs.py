@@ -115,8 +115,9 @@ class RunTable(Database):
         with self._write() as db:
             db.execute(_CHANGE, of(run_id=work.run_id) | {"work": work.model_dump_json()})
 
-    def start(self, run_id: str) -> orders.Work:
-        """Mark it running; the work with the number of this attempt."""
+    def start(self, run_id: str, gpus: float = 0) -> orders.Work:
+        """Mark it running; the work with the number of this attempt, and with how much of a GPU it
+        has where that is the plan's to say."""
         with self._write() as db:
             row = _row(db, run_id)
             if row.reached < 0:  # of thousands of tasks: not while a purge is waited for
@@ -124,7 +125,11 @@ class RunTable(Database):
             attempt = row.attempt + 1
             _change(db, row, state=RunState.RUNNING, attempt=attempt, started=time.time())
             log(db, "started", f"attempt {attempt} of {row.kind}", row.task, run_id)
-        return run_of(row).work.model_copy(update={"attempt": attempt})
+            work = run_of(row).work.model_copy(update={"attempt": attempt})
+            if isinstance(work, orders.VectorWork) and work.gpus != gpus:
+                work = work.model_copy(update={"gpus": gpus})
+                db.execute(_CHANGE, of(run_id=run_id) | {"work": work.model_dump_json()})
+        return work
 
     def interrupted(self, run_ids: Iterable[str]) -> None:
         """Queue runs again whose processes are gone, nobody knows since when: what passed since the

@@ -1,8 +1,8 @@
 """Which running work gives its place to what somebody waits for, without I/O.
 
 - a refresh, a measure or a fit that nobody asked for: to what a person asked for, and to training
-- a training on one worker, without GPUs: to what a person waits for (evaluate, export, import,
-  compose)
+- a training on one worker: to what a person waits for (evaluate, export, import, compose); one
+  with GPUs to what needs one too, which it leaves for nothing else
 - a training, or a refresh that was asked for, of a user beyond their minutes of the day: to what
   another user waits for, who is within theirs, but upkeep
 
@@ -34,7 +34,7 @@ def giving_way(state: State) -> list[PlannedRun]:
     # Those that were told before, then upkeep, then those that were accepted last.
     running = sorted(state.running, key=lambda r: (not r.gives_way, -r.urgency, -r.number))
     for waiting in in_turn(state) if any(_could(state, run) for run in running) else ():
-        able = [run for run in running if _gives_way_to(state, run, waiting)]
+        able = [run for run in running if gives_way_to(state, run, waiting)]
         if chosen := _fewest(state, waiting.needs, able):
             return chosen
     return []
@@ -45,14 +45,16 @@ def _could(state: State, run: PlannedRun) -> bool:
     return run.urgency != Urgency.AWAITED and (run.gave_way < MOST or run.user in state.over)
 
 
-def _gives_way_to(state: State, run: PlannedRun, waiting: PlannedRun) -> bool:
+def gives_way_to(state: State, run: PlannedRun, waiting: PlannedRun) -> bool:
+    """Where its place is enough."""
     if waiting.urgency == Urgency.UPKEEP or not _could(state, run):
         return False
     if run.urgency == Urgency.UPKEEP:
         return run.user is None and run.gave_way < MOST
     if run.user in state.over and waiting.user is not None and waiting.user not in state.over:
         return True
-    is_small = run.kind == "train" and run.needs.workers == 1 and run.needs.gpus == 0
+    is_small = run.kind == "train" and run.needs.workers == 1
+    is_small = is_small and (run.needs.gpus == 0 or waiting.needs.gpus > 0)
     return waiting.urgency == Urgency.AWAITED and is_small and run.gave_way < MOST
 
 

@@ -15,6 +15,7 @@ from cluster.scheduler import state as facts
 from cluster.scheduler import upkeep as owed
 from cluster.scheduler.budget import granted
 from cluster.scheduler.giving_way import giving_way, mark
+from cluster.scheduler.gpus import allot, bereft
 from cluster.scheduler.queue import next_run, starts
 from cluster.scheduler.state import Effect, Fail, MatrixCell, PlannedRun, Row, State, Stop
 
@@ -26,6 +27,7 @@ def handle(state: State, event: facts.Event) -> list[facts.Instruction]:
     state.changes += 1
     instructions = list(_apply(state, event))
     instructions += owed.upkeep(state)
+    allot(state)
     instructions += starts(state)
     mark(state)
     return instructions
@@ -35,6 +37,7 @@ def _apply(state: State, event: facts.Event) -> Iterator[facts.Instruction]:
     match event:
         case facts.NodesChanged(nodes, free):
             state.nodes, state.free = nodes, free
+            yield from _lost_gpus(state)
         case facts.MinutesTaken(users):
             state.over = users
         case facts.SamplesArrived():
@@ -71,6 +74,12 @@ def _apply(state: State, event: facts.Event) -> Iterator[facts.Instruction]:
             yield from _remove(state, event)
         case facts.Forgotten(runs):
             state.done -= runs
+
+
+def _lost_gpus(state: State) -> Iterator[facts.Instruction]:
+    for run in [*bereft(state)]:
+        yield Stop(run.run_id)
+        yield from _apply(state, facts.Died(run.run_id, "no node has its GPU any more"))
 
 
 def _arrive(state: State, event: facts.SamplesArrived) -> None:

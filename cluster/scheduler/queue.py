@@ -33,7 +33,8 @@ DOING: dict[RunKind, str] = {
 
 
 def needs_of(kind: RunKind, options: Options) -> Needs:
-    """What a run reserves: a training its group, a refresh one worker, all other work one CPU."""
+    """What a run reserves: a training its group, a refresh one worker, all other work one CPU, and
+    of a GPU what `gpus` says."""
     if kind in ("evaluate", "measure"):
         return ONE_CPU
     workers = options.workers if kind == "train" else 1

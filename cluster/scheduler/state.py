@@ -112,7 +112,7 @@ class PlannedRun:
     kind: RunKind
     number: int  # order of acceptance
     task: str | None = None
-    needs: Needs = ONE_CPU
+    needs: Needs = ONE_CPU  # where its kind chooses none, of the nodes of now (`gpus`)
     urgency: Urgency = Urgency.UPKEEP
     state: RunState = RunState.QUEUED  # or RUNNING, or FAILED (cancelled is the same here)
     deaths: int = 0
@@ -123,6 +123,8 @@ class PlannedRun:
     user: str | None = None  # the person who asked for it
     # of a user's model: by task the fitted head that it is evaluated with, "" for none
     model: dict[str, str] = field(default_factory=dict[str, str])
+    # of what works with vectors the part of a GPU that it is to have; None: not worked out yet
+    gpus: float | None = field(default=None, compare=False)
     gives_way: bool = False  # it is to give its place back (`giving_way`)
     gave_way: int = 0  # times, since this process began
     # what this process took of the balance for it, and gives back where it ends before its start is

@@ -34,6 +34,7 @@ from cluster.scheduler.state import (
     SamplesArrived,
     Start,
     State,
+    Stop,
     VectorVersion,
 )
 from cluster.scheduler.upkeep import ONCE, is_due
@@ -120,6 +121,8 @@ class World:
                 self.state.runs[run_id].cost = 0  # it is recorded
             case Requeue(run_id) | Fail(run_id):
                 assert run_id in self.accepted
+            case Stop(run_id):
+                self.running.discard(run_id)
 
     def submit(self, task: str, options: Options = NEVER, user: str | None = None) -> None:
         """A task's samples and its training."""

@@ -26,7 +26,7 @@ class Ingredients:
 
     def __init__(self, work: ComposeWork, home: Home) -> None:
         self.work, self.making = work, work.making
-        self.materials = Materials(home, work.base, given_device())
+        self.materials = Materials(home, work.base, given_device(work.gpus))
         self.backbone = self.materials.backbone
         self.vectors = [self.materials.vector(term.vector) for term in work.terms]
 

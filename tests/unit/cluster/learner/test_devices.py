@@ -19,6 +19,7 @@ from cluster.storage.home import Home
 from tacl.training.deterministic import WORKSPACES
 
 NOTHING: Any = SimpleNamespace(terms=(), name="t", vector_blob="v", options=Options())
+HALF: Any = SimpleNamespace(name="t", vector_blob="v", options=Options(gpus_per_worker=0.5))
 KNOWN: Any = SimpleNamespace(progressed=lambda *told: False)
 WORKS = [
     works.MeasureWork.model_construct(base=NOTHING, pairs=()),
@@ -26,6 +27,10 @@ WORKS = [
     works.EvaluateWork.model_construct(base=NOTHING, tasks=(), composition=NOTHING),
     works.ComposeWork.model_construct(base=NOTHING, making=NOTHING),
     works.TrainWork.model_construct(run_id="r", base=NOTHING, submission=NOTHING),
+]
+HALVES = [
+    *(work.model_copy(update={"gpus": 0.5}) for work in WORKS[:-1]),
+    works.TrainWork.model_construct(run_id="r", base=NOTHING, submission=HALF),
 ]
 
 
@@ -56,24 +61,49 @@ def test_a_part_of_a_gpu_is_as_much_of_its_memory(
     monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", told.append)
     device = artifacts.asked_device(Options(gpus_per_worker=gpus))
     assert (device, told) == (("cuda", [min(gpus, 1)]) if gpus else ("cpu", []))
+    told.clear()
+    monkeypatch.setattr("cluster.runtime.connection.has_gpu", lambda: True)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    assert artifacts.given_device(gpus) == "cuda"
+    assert told == ([min(gpus, 1)] if gpus else [])
 
 
 class Loaded(Exception):
     """On this device."""
 
 
+@pytest.fixture
+def loads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every kind of work ends where its base would be loaded."""
+
+    def load(self: Materials, home: Home, base: Any, device: str = "cpu") -> None:
+        raise Loaded(device)
+
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr(Materials, "__init__", load)
+    monkeypatch.setattr(heads, "listed_tasks", lambda blobs, listed: (NOTHING,))
+    monkeypatch.setattr(Home, "blobs", lambda home: NOTHING)
+
+
+@pytest.mark.usefixtures("loads")
 @pytest.mark.parametrize("given", [True, False])
 @pytest.mark.parametrize("work", WORKS, ids=lambda work: work.kind)
 def test_work_runs_where_ray_says(
     work: Any, given: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def load(self: Materials, home: Home, base: Any, device: str = "cpu") -> None:
-        raise Loaded(device)
-
     monkeypatch.setattr("cluster.runtime.connection.has_gpu", lambda: given)
-    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    monkeypatch.setattr(Materials, "__init__", load)
-    monkeypatch.setattr(heads, "listed_tasks", lambda blobs, listed: (NOTHING,))
-    monkeypatch.setattr(Home, "blobs", lambda home: NOTHING)
     with pytest.raises(Loaded, match="cuda" if given else "cpu"):
         Learner(str(tmp_path), known=KNOWN).work(work)
+
+
+@pytest.mark.usefixtures("loads")
+@pytest.mark.parametrize("work", HALVES, ids=lambda work: work.kind)
+def test_work_takes_no_more_of_the_memory_of_a_gpu_than_its_part(
+    work: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[float] = []
+    monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", told.append)
+    monkeypatch.setattr("cluster.runtime.connection.has_gpu", lambda: True)
+    with pytest.raises(Loaded, match="cuda"):
+        Learner(str(tmp_path), known=KNOWN).work(work)
+    assert told == [0.5]

@@ -1,0 +1,77 @@
+"""Which part of a GPU work with vectors reserves, without I/O.
+
+Nobody says it of a measure, a fit, an evaluation or a composition: each has as much of one as the
+trainings of the vectors that it computes with, the largest of these parts, and one GPU at most,
+since it computes on one. A training holds more there than passes that learn nothing, so that
+the part is enough.
+
+Where no node can give it now, beside what serving holds, one CPU does: nothing waits for a GPU that
+is not there. For one that others use upkeep waits, as long as the patience of the queue. What a
+person waits for does so only while these are short or give way: where trainings keep all GPUs it is
+done on a CPU, and nobody waits behind it for hours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from cluster.domain.status import RunKind
+from cluster.scheduler.giving_way import gives_way_to
+from cluster.scheduler.lessons import champions
+from cluster.scheduler.queue import has_room, placeable
+from cluster.scheduler.state import Needs, PlannedRun, State, Urgency
+
+WITH_VECTORS: tuple[RunKind, ...] = ("measure", "fit", "evaluate", "compose")
+
+
+def allot(state: State) -> None:
+    """Of each that waits what it needs, as things are now."""
+    able: dict[tuple[Needs, Urgency, str | None], bool] = {}  # by all that it depends on
+    for run in state.queued:
+        if run.kind not in WITH_VECTORS:
+            continue
+        if run.gpus is None:
+            run.gpus = _wanted(state, run)
+        run.needs = run.needs._replace(gpus=run.gpus)
+        key = run.needs, run.urgency, run.user
+        if key not in able:
+            able[key] = placeable(state.nodes, run.needs) and _comes_soon(state, run)
+        if not able[key]:
+            run.needs = run.needs._replace(gpus=0)
+
+
+def bereft(state: State) -> Iterator[PlannedRun]:
+    """Those that were given what no node has any more: where their process was not there yet it
+    would wait for ever."""
+    most = max((node.gpus for node in state.nodes), default=0)
+    for run in state.running:
+        if run.kind in WITH_VECTORS and run.needs.gpus > most:
+            yield run
+
+
+def _wanted(state: State, run: PlannedRun) -> float:
+    """Of tasks that were removed nothing is known; where all were, what it had before."""
+    known = (state.tasks[task] for task in _about(state, run) if task in state.tasks)
+    parts = (min(1, task.options.gpus_per_worker) for task in known)
+    return max(parts, default=run.needs.gpus)
+
+
+def _about(state: State, run: PlannedRun) -> Iterable[str]:
+    """The tasks whose vectors it computes with."""
+    if run.kind == "measure":
+        return {cell.task for cell in run.cells}
+    return champions(state, run.owner) if run.kind == "fit" else run.model
+
+
+def _comes_soon(state: State, run: PlannedRun) -> bool:
+    """Whether there is its part of a GPU once what is short, and what gives way to it, has gone. It
+    is counted: what each node has free may lag behind a run that has just ended."""
+    if run.urgency != Urgency.AWAITED or not run.needs.gpus:
+        return True
+    holding = (one for one in state.running if one.needs.gpus)
+    goes = [
+        one.needs
+        for one in holding
+        if one.urgency == Urgency.AWAITED or gives_way_to(state, one, run)
+    ]
+    return has_room(state, run.needs._replace(cpus=0), goes, ())
