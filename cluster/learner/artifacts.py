@@ -44,10 +44,10 @@ BATCH = 64  # rows of one evaluation batch
 T = TypeVar("T")
 
 
-def given_device(gpus: float = 0) -> str:
+def given_device(gpus: float | None = None) -> str:
     """Where the passes of this process run: on the GPU that Ray gave it, else on the CPU. `gpus`:
-    of one that it has in part."""
-    if sys.modules.get("ray") is None:  # tables are made without it
+    how much of one a run has, 0 for none."""
+    if gpus == 0 or sys.modules.get("ray") is None:  # tables are made without it
         return "cpu"
     from cluster.runtime.connection import has_gpu
 
@@ -59,7 +59,7 @@ def asked_device(options: Options) -> str:
     return _part_of(options.gpus_per_worker) if options.gpus_per_worker else "cpu"
 
 
-def _part_of(gpus: float) -> str:
+def _part_of(gpus: float | None) -> str:
     """Of the memory of a GPU that a run has in part it may take as much, so that the others on it
     keep theirs."""
     if gpus:

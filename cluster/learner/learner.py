@@ -7,6 +7,7 @@ worker trains in that process, one on several in a group of processes (`cluster.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -33,6 +34,8 @@ WAYS: dict[str, Callable[[Any, Home, Tell], Result]] = {  # of what is no traini
     "evaluate": evaluate,
     "compose": compose,
 }
+
+LOG = logging.getLogger(__name__)
 
 
 class Learner:
@@ -65,7 +68,14 @@ class Learner:
             return self._train(work)
         threads = work.options.cpus_per_worker if isinstance(work, works.RefreshWork) else 1
         torch.set_num_threads(threads)
-        return WAYS[work.kind](work, self._home, self._telling(work))
+        try:
+            return WAYS[work.kind](work, self._home, self._telling(work))
+        except torch.OutOfMemoryError:
+            if not isinstance(work, works.VectorWork) or not work.gpus:
+                raise
+            # Nobody chose a GPU for it, or could choose another.
+            LOG.warning("%s: its part of a GPU is too small, a CPU does it", work.kind)
+        return self.work(work.model_copy(update={"gpus": 0}))
 
     def _telling(self, work: Work) -> Tell:
         def tell(step: int, steps: int, loss: float | None) -> bool:

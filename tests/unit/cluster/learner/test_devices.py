@@ -14,7 +14,7 @@ from cluster.domain import work as works
 from cluster.domain.tasks import Options
 from cluster.learner import artifacts, heads
 from cluster.learner.artifacts import Materials
-from cluster.learner.learner import Learner
+from cluster.learner.learner import WAYS, Learner
 from cluster.storage.home import Home
 from tacl.training.deterministic import WORKSPACES
 
@@ -64,8 +64,35 @@ def test_a_part_of_a_gpu_is_as_much_of_its_memory(
     told.clear()
     monkeypatch.setattr("cluster.runtime.connection.has_gpu", lambda: True)
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    assert artifacts.given_device(gpus) == "cuda"
+    assert artifacts.given_device(gpus) == ("cuda" if gpus else "cpu")
     assert told == ([min(gpus, 1)] if gpus else [])
+    told.clear()
+    assert (artifacts.given_device(), told) == ("cuda", [])  # a predictor, which has limits itself
+
+
+@pytest.mark.parametrize("gpus", [0.5, 0])
+def test_what_a_gpu_does_not_hold_is_done_on_the_cpu(
+    gpus: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As where there is none: nobody chose a GPU for it. On the CPU nothing else can be tried."""
+    tried: list[float] = []
+
+    def measured(work: works.MeasureWork, *given: object) -> works.Measured:
+        tried.append(work.gpus)
+        if work.gpus or not gpus:
+            raise torch.OutOfMemoryError("no room")
+        return works.Measured(pairs=())
+
+    monkeypatch.setitem(WAYS, "measure", measured)
+    work = WORKS[0].model_copy(update={"run_id": "m", "gpus": gpus})
+    learner = Learner(str(tmp_path), known=KNOWN)
+    if gpus:
+        assert learner.work(work) == works.Measured(pairs=())
+        assert "measure" in caplog.text
+    else:
+        with pytest.raises(torch.OutOfMemoryError):
+            learner.work(work)
+    assert tried == ([0.5, 0] if gpus else [0])
 
 
 class Loaded(Exception):
@@ -87,11 +114,12 @@ def loads(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("loads")
 @pytest.mark.parametrize("given", [True, False])
-@pytest.mark.parametrize("work", WORKS, ids=lambda work: work.kind)
+@pytest.mark.parametrize("work", HALVES, ids=lambda work: work.kind)
 def test_work_runs_where_ray_says(
     work: Any, given: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cluster.runtime.connection.has_gpu", lambda: given)
+    monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", lambda part: None)
     with pytest.raises(Loaded, match="cuda" if given else "cpu"):
         Learner(str(tmp_path), known=KNOWN).work(work)
 
