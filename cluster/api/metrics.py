@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 from uuid import uuid4
 
 from fastapi import APIRouter, Request
@@ -55,7 +55,12 @@ class Requests:
         return generate_latest(self._kept)
 
 
-@ROUTER.get("/metrics", openapi_extra=ADMINS, response_class=PlainTextResponse)
+TEXT: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"text/plain": {"schema": {"type": "string"}}}}
+}
+
+
+@ROUTER.get("/metrics", openapi_extra=ADMINS, response_model=None, responses=TEXT)
 async def metrics(request: Request, asked: Look) -> PlainTextResponse:
     """Figures in the text format of Prometheus; for an admin's token."""
     service = asked.service

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from tacl.backbone import hub
 from tacl.backbone.core import Backbone, present_blocks
@@ -134,9 +135,13 @@ def _create(spec: BaseSpec, where: str) -> Any:
         logging.disable(off)
 
 
-def _backbone(spec: BaseSpec, model: Any, tokenizer: Any) -> Backbone:
-    from open_clip.transformer import QuickGELU
+def _is_quick(visual: nn.Module) -> bool:
+    """Who has such an activation has loaded its library; the embedded base model loads none."""
+    layers = sys.modules.get("open_clip.transformer")
+    return layers is not None and any(isinstance(m, layers.QuickGELU) for m in visual.modules())
 
+
+def _backbone(spec: BaseSpec, model: Any, tokenizer: Any) -> Backbone:
     model = model.float().eval().requires_grad_(False)
     settings = model.visual.preprocess_cfg
     size = settings["size"]
@@ -153,8 +158,7 @@ def _backbone(spec: BaseSpec, model: Any, tokenizer: Any) -> Backbone:
     trainable = present_blocks(spec, model.visual, TRAINABLE)
 
     tower = partial(_encoded, model, tokenizer)
-    quick = any(isinstance(one, QuickGELU) for one in model.visual.modules())
-    variant = f"quick_gelu={quick}"  # the same theta0 fits both
+    variant = f"quick_gelu={_is_quick(model.visual)}"  # the same theta0 fits both
     return Backbone(spec, model.visual, inputs, trainable, scale, TEMPLATES, tower, variant)
 
 
