@@ -35,7 +35,10 @@ class Outdated:
     def run_ids(self, state: State, kept: Iterable[HeadFit]) -> list[str]:
         """Fits that may be deleted: no model, no evaluation that is owed and no champion uses them,
         and they are not of the present champions. Those not `kept` any more are left out: they are
-        forgotten, or saw a purged task, and their files are deleted with it."""
+        forgotten, or saw a purged task, and their files are deleted with it. None while a fit is
+        owed: it may go on from any."""
+        if any(run.kind == "fit" and run.state in OWED for run in state.runs.values()):
+            return []
         needed = (self._needed or set()) | upkeep.fits(state).keys()
         there = {fit.run_id for fit in kept}
         run_ids = (fit.run_id for fit in self._fits if fit.run_id in there)

@@ -56,7 +56,7 @@ def fit(work: FitWork, home: Home, tell: Tell) -> Fitted:
     rows = HeadRows({}, {}, {}, {}, at_theta0.generic(home.founded().generic))
     for done, task in enumerate(tasks, 1):
         name, most = task.vector.task, rows_of_each(len(tasks))
-        moved = beside.get(name, 0) if name in stay else seeing.most
+        moved = min(beside.get(name, 0), seeing.most) if name in stay else seeing.most
         rows.frozen[name] = at_theta0.rows(name, task.train, 2 * most)
         if moved:
             rows.train[name] = seeing.rows(task, task.train, moved)

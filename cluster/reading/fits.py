@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -59,17 +59,16 @@ def answering(fits: Iterable[HeadFit], added: Added, owners: Mapping[str, str]) 
     return None
 
 
-def begun(fits: Sequence[HeadFit], owner: str, tasks: Collection[str]) -> HeadFit | None:
-    """The fit that one of these tasks goes on from: the newest that was of some of them alone, so
-    that nothing is left in heads of a task that is gone, or that another owner keeps private."""
-    return next(
-        (
-            fit
-            for fit in reversed(fits)
-            if fit.taught <= {owner} and fit.heads.keys() <= {*tasks} and fit.novelty
-        ),
-        None,
-    )
+def begun(fits: Sequence[HeadFit], owner: str, champions: Mapping[str, str]) -> HeadFit | None:
+    """The fit that one of these champions goes on from: of those that were of some of their tasks
+    alone, so that nothing is left in heads of a task that is gone, or that another owner keeps
+    private, the one that has most of them; the newest of several."""
+    may = [
+        fit
+        for fit in reversed(fits)
+        if fit.taught <= {owner} and fit.heads.keys() <= champions.keys() and fit.novelty
+    ]
+    return max(may, key=lambda fit: len(fit.vectors & champions.items()), default=None)
 
 
 def told(fits: Sequence[HeadFit], champions: Mapping[str, str]) -> set[str]:

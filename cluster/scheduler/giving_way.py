@@ -62,18 +62,18 @@ def _fewest(state: State, needs: Needs, able: Sequence[PlannedRun]) -> list[Plan
     """As many as are enough, in their order; none where all are not."""
     chosen = list[PlannedRun]()
     for run in able:
-        if _is_enough(state, needs, chosen):
+        if is_enough(state, needs, chosen):
             break
         chosen.append(run)
-    if not _is_enough(state, needs, chosen):
+    if not is_enough(state, needs, chosen):
         return []
     for run in chosen[::-1]:  # a narrow one may have been chosen before one that is wide enough
         others = [one for one in chosen if one is not run]
-        chosen = others if _is_enough(state, needs, others) else chosen
+        chosen = others if is_enough(state, needs, others) else chosen
     return chosen
 
 
-def _is_enough(state: State, needs: Needs, chosen: Sequence[PlannedRun]) -> bool:
+def is_enough(state: State, needs: Needs, chosen: Sequence[PlannedRun]) -> bool:
     """Where each of several nodes has its own room, the place of a worker is a piece of one: which
     it is nobody knows."""
     given = [one.needs for one in chosen]

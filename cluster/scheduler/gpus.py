@@ -6,9 +6,9 @@ since it computes on one. A training holds more there than passes that learn not
 the part is enough.
 
 Where no node can give it now, beside what serving holds, one CPU does: nothing waits for a GPU that
-is not there. For one that others use upkeep waits, as long as the patience of the queue. What a
-person waits for does so only while these are short or give way: where trainings keep all GPUs it is
-done on a CPU, and nobody waits behind it for hours.
+is not there. For one that others use it waits only while these are short or give way: where
+trainings keep all GPUs, or the CPUs beside them, it is done on a CPU, and nothing waits behind it
+for hours.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from cluster.domain.status import RunKind
-from cluster.scheduler.giving_way import gives_way_to
+from cluster.scheduler.giving_way import gives_way_to, is_enough
 from cluster.scheduler.lessons import champions
 from cluster.scheduler.queue import has_room, placeable
 from cluster.scheduler.state import Needs, PlannedRun, State, Urgency
@@ -64,14 +64,15 @@ def _about(state: State, run: PlannedRun) -> Iterable[str]:
 
 
 def _comes_soon(state: State, run: PlannedRun) -> bool:
-    """Whether there is its part of a GPU once what is short, and what gives way to it, has gone. It
-    is counted: what each node has free may lag behind a run that has just ended."""
-    if run.urgency != Urgency.AWAITED or not run.needs.gpus:
+    """Whether there is its part of a GPU once what is short, and what gives way to it, has gone,
+    and a CPU beside it unless there is none elsewhere. The first is counted: what each node has
+    free may lag behind a run that has just ended."""
+    if not run.needs.gpus:
         return True
     holding = (one for one in state.running if one.needs.gpus)
-    goes = [
-        one.needs
-        for one in holding
-        if one.urgency == Urgency.AWAITED or gives_way_to(state, one, run)
-    ]
-    return has_room(state, run.needs._replace(cpus=0), goes, ())
+    goes = [o for o in holding if o.urgency == Urgency.AWAITED or gives_way_to(state, o, run)]
+    given = [one.needs for one in goes]
+    if not has_room(state, run.needs._replace(cpus=0), given, ()):
+        return False
+    starts_without = has_room(state, run.needs._replace(gpus=0), (), state.free)
+    return not starts_without or is_enough(state, run.needs, goes)

@@ -79,7 +79,8 @@ def _apply(state: State, event: facts.Event) -> Iterator[facts.Instruction]:
 def _lost_gpus(state: State) -> Iterator[facts.Instruction]:
     for run in [*bereft(state)]:
         yield Stop(run.run_id)
-        yield from _apply(state, facts.Died(run.run_id, "no node has its GPU any more"))
+        run.state = RunState.QUEUED
+        yield facts.Requeue(run.run_id, "no node has its GPU any more")
 
 
 def _arrive(state: State, event: facts.SamplesArrived) -> None:

@@ -21,14 +21,17 @@ WHOLE = 16  # as many tasks are fitted together
 BLOCK = 8  # tasks of a block
 NEAR = 4  # of them at least were there before
 ROWS = 8192  # of one part of all tasks that stay
+PART = 1024  # rows that all heads see at once
 LEAST = 64  # of each of these, so that of many only some take part
 
 
 def taken_for(features_NE: Tensor, heads: Mapping[str, Head], count: int) -> list[str]:
     """The tasks that these rows, at theta0, are most likely of by the heads there."""
-    shares = Columns(heads).joint(features_NE)
-    likely = sorted(shares, key=lambda task: (-shares[task].sum().item(), task))
-    return likely[:count]
+    columns, mass = Columns(heads), dict.fromkeys(heads, 0.0)
+    for some_NE in features_NE.split(PART):
+        for task, share_NC in columns.joint(some_NE).items():
+            mass[task] += share_NC.sum().item()
+    return sorted(mass, key=lambda task: (-mass[task], task))[:count]
 
 
 def near_count(new: int) -> int:

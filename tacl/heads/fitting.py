@@ -20,6 +20,7 @@ from torch.nn.functional import pad
 
 from tacl.backbone.inner import BLOCKS
 from tacl.data.splits import sample_rows
+from tacl.heads.block import BLOCK, PART
 from tacl.heads.calibration import tasks_alike
 from tacl.heads.columns import Columns
 from tacl.heads.head import Head, beside, starts, union
@@ -27,7 +28,6 @@ from tacl.heads.novelty import GENERIC, Novelty
 from tacl.heads.probe import STEPS, chosen_probe, of_length_one
 
 FEWER_STEPS = 40  # from columns that others, which were fitted before, leave little to find
-PART = 1024  # rows that all heads see at once
 DRAWS = 8  # sums of vectors under which the rows of a task are seen
 
 
@@ -91,7 +91,7 @@ def fitted_heads(
     mass_N = tasks_alike(len(validation[task].labels_N) for task in (*trained, *staying))
     learned, judged = of_length_one(pooled(train)), pooled(validation)
     others = (_logit(kept, learned[0]), _logit(kept, judged[0])) if kept else None
-    steps = FEWER_STEPS if kept else STEPS
+    steps = FEWER_STEPS if kept and len(trained) <= BLOCK + 1 else STEPS
     found, _ = chosen_probe(
         learned, judged, prior.classes, prior=prior, mass_N=mass_N, others=others, steps=steps
     )

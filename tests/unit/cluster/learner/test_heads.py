@@ -99,9 +99,15 @@ def test_the_same_work_gives_the_same_heads(scene: Scene, fitted: Fitted) -> Non
 
 
 def test_of_many_tasks_the_heads_that_are_near_nothing_new_stay(
-    scene: Scene, fitted: Fitted, monkeypatch: pytest.MonkeyPatch
+    scene: Scene, fitted: Fitted, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """And nothing of theirs is fitted; what tells inputs of no task is of all."""
+    """And nothing of theirs is fitted; what tells inputs of no task is of all. Of a task with more
+    rows than are passed at theta0 no more take part."""
+    for name, rows in (("MOST_ROWS", 20), ("LEAST_ROWS", 10), ("FROZEN_ROWS", 40)):
+        monkeypatch.setattr(learner_heads, name, rows)
+    monkeypatch.setattr(learner_heads, "rows_beside", lambda stay, new: dict.fromkeys(stay, 60))
+    file = AtTheta0.file
+    monkeypatch.setattr(AtTheta0, "file", lambda self, *of: tmp_path / file(self, *of).name)
     monkeypatch.setattr(learner_heads, "WHOLE", 1)
     monkeypatch.setattr(learner_heads, "near_count", lambda new: 0)
     stays, was = fitted.heads
@@ -115,7 +121,7 @@ def test_of_many_tasks_the_heads_that_are_near_nothing_new_stay(
     assert (new.task, new.vector) == (was.task, was.vector)
     assert new.head != was.head
     for which in ("known", "unknown", "frozen_known", "frozen_unknown"):
-        assert found.metrics[which] > fitted.metrics[which] - 0.1
+        assert found.metrics[which] > fitted.metrics[which] - 0.2
     settings = scene.home.settings()
     assert settings is not None
     assert found.novelty

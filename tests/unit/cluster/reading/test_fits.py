@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from cluster.coordinator.outdated import Outdated
 from cluster.domain.compositions import Composition, Fitted, FittedHead, Merged, RecipeTerm
 from cluster.domain.tasks import VectorRef
+from cluster.domain.work import FitWork
 from cluster.reading.fits import HeadFit, added, added_by, answering, asked, begun, told
 from cluster.registry import Recipe
 from cluster.registry.compositions import ModelTable
@@ -41,19 +42,19 @@ def models_of(recipes: list[set[str]]) -> list[list[tuple[str, str]]]:
 
 
 @given(st.lists(CHAMPIONS, max_size=8), st.sampled_from(["", "ann"]), CHAMPIONS)
-def test_a_fit_goes_on_from_the_newest_that_saw_nothing_else(
+def test_a_fit_goes_on_from_the_one_that_has_most_of_it_and_saw_nothing_else(
     sets: list[dict[str, str]], owner: str, champions: dict[str, str]
 ) -> None:
     """Neither a task that is gone nor one that another owner keeps private taught its heads."""
     fits = [replace(fit(number, vectors), novelty="n") for number, vectors in enumerate(sets)]
     may = [
-        one.run_id
-        for one in fits
+        (sum(champions[task] == head.vector for task, head in one.heads.items()), number)
+        for number, one in enumerate(fits)
         if one.heads.keys() <= champions.keys()
         and all(OWNERS.get(task, owner) == owner for task in one.heads)
     ]
     found = begun(fits, owner, champions)
-    assert (found and found.run_id) == (may[-1] if may else None)
+    assert (found and found.run_id) == (str(max(may)[1]) if may else None)
     assert begun([replace(one, novelty=None) for one in fits], owner, champions) is None
 
 
@@ -147,6 +148,21 @@ def test_what_is_composed_while_garbage_is_looked_for_keeps_its_heads(tmp_path: 
     coordinator._forget_fits(outdated)
     assert coordinator.composition(ADMIN, "ann") == before
     assert [len(one.heads) for _, one in coordinator._registry.fits()] == [1, 2]
+
+
+def test_no_fit_is_garbage_while_another_may_go_on_from_it(tmp_path: Path) -> None:
+    """Its heads are named by the list of a fit alone, which names no files of its own."""
+    scene = Scene(tmp_path, Node(4))
+    scene.trained("a", heads="fitted")
+    scene.trained("b", heads="fitted")
+    scene.arrive("c", heads="fitted")
+    while not any(isinstance(one, FitWork) for one in scene.running()):
+        scene.finish_process(scene.launcher.running()[0])
+    scene.coordinator.collect()
+    assert len(scene.coordinator._registry.fits()) == 2
+    scene.settle()
+    scene.coordinator.collect()
+    assert [len(one.heads) for _, one in scene.coordinator._registry.fits()] == [3]
 
 
 def test_the_models_of_everybody_are_read_without_the_lock(

@@ -106,13 +106,21 @@ def test_one_that_others_use_is_waited_for_and_it_is_said() -> None:
 
 
 def test_where_trainings_keep_all_of_them_nobody_waits_for_hours() -> None:
-    """But upkeep does, for which the queue has patience."""
+    """Neither does upkeep: heads of tasks without a GPU come after it."""
     world = world_of(Node(8, 2), a=1)
     world.request("wide", "train", "wide", Needs(2, 1, 1))
     world.request("m", "measure", needs=Needs(1, 1, 1))
+    assert Start("m", ONE_CPU) in world.said
     evaluate(world, "e", "a")
     assert Start("e", ONE_CPU) in world.said
-    assert world.why("m").startswith("needs 1 CPU and 1 GPU, 5 of 8 CPUs free and 0 of 2 GPUs free")
+
+
+def test_where_a_gpu_has_no_cpu_beside_it_one_elsewhere_does() -> None:
+    world = world_of(Node(4, 1), Node(4), a=1)
+    world.request("wide", "train", "wide", Needs(2, 2, 0))
+    world.happens(NodesChanged((Node(4, 1), Node(4)), (Node(0, 1), Node(4))))
+    evaluate(world, "e", "a")
+    assert Start("e", ONE_CPU) in world.said
 
 
 def test_a_training_that_gave_way_often_enough_is_let_alone() -> None:
@@ -151,7 +159,7 @@ def test_one_whose_gpu_is_lost_before_it_was_there_does_not_wait_for_ever() -> N
     said = world.happens(NodesChanged((Node(4),)))
     stopped = Stop("e"), Requeue("e", "no node has its GPU any more"), Start("e", ONE_CPU)
     assert tuple(said) == stopped
-    assert world.state.runs["e"].deaths == 1
+    assert world.state.runs["e"].deaths == 0
 
 
 def test_what_lost_its_process_with_its_node_goes_on_on_a_cpu() -> None:
