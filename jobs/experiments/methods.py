@@ -49,6 +49,8 @@ mixed = partial(tau_jp, penalty="mixed")
 grown = partial(tau_jp, grow_strength=True)
 mixed_grown = partial(tau_jp, penalty="mixed", grow_strength=True)
 LONGER: dict[str, Any] = {"steps": 400, "learning_rate": 2e-4}  # two passes at twice the rate
+linear_longer: Train = partial(trained, **LONGER)
+ordinary_longer: Train = partial(trained, regime="ordinary", **LONGER)
 # The default: for longer, with a row of each of eight other tasks at every step.
 longer = partial(tau_jp, penalty="mixed", penalty_batch=8, **LONGER)
 
@@ -140,6 +142,7 @@ METHODS: dict[str, Merging] = {
     for method in (
         Merging("zero-shot", None, saw.NOTHING, saw.NOTHING, nothing, "none"),
         Merging("individual", linear, saw.LABELS, "one model for each task", apart),
+        Merging("individual-longer", linear_longer, saw.LABELS, "one model for each task", apart),
         Merging("linear", linear, saw.LABELS, saw.NOTHING, total),
         Merging("linear-grid", linear, saw.LABELS, saw.VALIDATION, best_total, GRID),
         Merging("taujp", tau_jp, saw.PENALISED, saw.NOTHING, total),
@@ -150,6 +153,10 @@ METHODS: dict[str, Merging] = {
         Merging("lora", lora, saw.LABELS, saw.NOTHING, total),
         Merging("ties", ordinary, saw.LABELS, saw.NOTHING, partial(merged, merge=ties)),
         Merging("tsv-m", ordinary, saw.LABELS, saw.NOTHING, partial(merged, merge=tsv_m)),
+        Merging("ordinary-longer", ordinary_longer, saw.LABELS, saw.NOTHING, total),
+        Merging(
+            "tsv-m-longer", ordinary_longer, saw.LABELS, saw.NOTHING, partial(merged, merge=tsv_m)
+        ),
         Merging("iso-c", ordinary, saw.LABELS, saw.NOTHING, partial(merged, merge=iso_c)),
         Merging("ordinary-grid", ordinary, saw.LABELS, saw.VALIDATION, best_total, GRID),
         Merging("mtl", ordinary, saw.ALL_LABELS, saw.AT_ONCE, at_once, "none"),
