@@ -148,9 +148,10 @@ async def vectors(
 
 
 @ROUTER.get("/tasks/{name}/aliases")
-async def aliases(name: TaskName, asked: Look) -> AliasReport:
-    """What the names of this task's versions mean, and what they meant before."""
-    return await asked.tell(CoordinatorAPI.aliases, name)
+async def aliases(name: TaskName, asked: Look, after: Told = 0) -> AliasReport:
+    """What the names of this task's versions mean, and what they meant before, a page of changes at
+    a time."""
+    return await asked.tell(CoordinatorAPI.aliases, name, after)
 
 
 @ROUTER.put("/tasks/{name}/aliases/{alias}", openapi_extra=SUBMITTERS)

@@ -14,13 +14,13 @@ from cluster.client.arguments import listed, parted, raw_inputs
 from cluster.client.keywords import CompositionKeywords, Rows
 from cluster.client.session import Session, asking
 from cluster.domain.api import CoordinatorAPI
-from cluster.domain.base import RequestContext
+from cluster.domain.base import PAGE, RequestContext
 from cluster.domain.compositions import Composition, Method
 from cluster.domain.explanations import Explanations
 from cluster.domain.names import meant
 from cluster.domain.operations import Answers
 from cluster.domain.receipts import MovedAlias
-from cluster.domain.reports import VectorStatus
+from cluster.domain.reports import AliasReport, VectorStatus
 from cluster.domain.status import CompositionRun, CompositionState, RunStatus
 from cluster.domain.tasks import ANY
 from cluster.domain.work import Evaluated, Refreshed
@@ -46,7 +46,19 @@ class ModelOperations(Session):
         return found
 
     compare = asking(CoordinatorAPI.compare)
-    aliases = asking(CoordinatorAPI.aliases)
+
+    def aliases(self, name: str) -> AliasReport:
+        """What the aliases of a task mean, and every change of them. Raises UnknownTask."""
+        ask, context = self.coordinator.aliases, self.context()
+        found = ask(context, name)
+        history = [*found.history]
+        # A server of before tells all of them each time.
+        while len(history) >= PAGE and (page := ask(context, name, len(history)).history):
+            if page[0] == history[0]:
+                break
+            history += page
+        return found.model_copy(update={"history": tuple(history)})
+
     interference = asking(CoordinatorAPI.interference)
     interference_of = asking(CoordinatorAPI.interference_of)
 

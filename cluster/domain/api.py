@@ -43,8 +43,8 @@ class ReadAPI(Protocol):
         """Raises UnknownTask, UnknownVector."""
         ...
 
-    def aliases(self, context: RequestContext, task: str) -> reports.AliasReport:
-        """Raises UnknownTask."""
+    def aliases(self, context: RequestContext, task: str, after: int = 0) -> reports.AliasReport:
+        """With PAGE changes after the first so many. Raises UnknownTask."""
         ...
 
     def refreshed(self, context: RequestContext, run_id: str) -> Refreshed | None:

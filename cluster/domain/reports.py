@@ -79,7 +79,8 @@ class AliasChange(Reply):
 
 
 class AliasReport(Reply):
-    """What the aliases of a task mean, and the history of changes, oldest first."""
+    """What the aliases of a task mean, and the history of changes, oldest first, or a page
+    of it."""
 
     aliases: dict[str, int]
     history: tuple[AliasChange, ...]

@@ -85,9 +85,9 @@ class Reads(ABC):
         with self._seeing(context, task) as view:
             return reports.compare(view, task, (one, other))
 
-    def aliases(self, context: RequestContext, task: str) -> AliasReport:
+    def aliases(self, context: RequestContext, task: str, after: int = 0) -> AliasReport:
         with self._seeing(context, task):
-            history = tuple(self._registry.alias_changes(task))
+            history = tuple(self._registry.alias_changes(task, after, PAGE))
             return AliasReport(aliases=self._registry.aliases(task), history=history)
 
     def refreshed(self, context: RequestContext, run_id: str) -> Refreshed | None:

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from cluster.domain.reports import AliasChange
 from cluster.domain.tasks import ANY, CHAMPION
-from cluster.registry.database import Database, Request, among, given, put, put_over, value
+from cluster.registry.database import Database, Request, among, given, of, put, put_over, value
 from cluster.registry.journal import log
 from cluster.registry.schema import ALIAS, MOVE
 from tacl.errors import AliasMoved
@@ -18,6 +18,8 @@ _MOVES = (
     sa.select(MOVE.c.at, MOVE.c.name, MOVE.c.came_from, MOVE.c.version, MOVE.c.cause)
     .where(*given(MOVE.c.task))
     .order_by(MOVE.c.number)
+    .limit(sa.bindparam("most"))
+    .offset(sa.bindparam("after"))
 )
 
 
@@ -50,9 +52,11 @@ class AliasTable(Database):
                 move(db, task, name, found, version, "asked")
                 log(db, "alias", f"{name}: {_said(found)} -> v{version}", task)
 
-    def alias_changes(self, task: str) -> list[AliasChange]:
-        """Every change of every alias of a task, oldest first."""
-        return [AliasChange(**row._mapping) for row in self._rows(_MOVES, task=task)]
+    def alias_changes(self, task: str, after: int, most: int) -> list[AliasChange]:
+        """Of every alias of a task, oldest first, at most so many after the first ones."""
+        with self._read() as db:
+            rows = db.execute(_MOVES, of(task=task) | {"after": after, "most": most})
+            return [AliasChange(**row._mapping) for row in rows]
 
 
 def is_champion(table: sa.Table) -> sa.ColumnElement[bool]:

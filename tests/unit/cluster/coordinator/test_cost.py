@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from cluster.client.client import Client
 from cluster.coordinator import work_orders
 from cluster.coordinator.work_orders import fitting
 from cluster.domain.base import PAGE, RequestContext
@@ -19,7 +18,7 @@ from cluster.domain.reports import VectorStatus
 from cluster.domain.status import RunState
 from cluster.domain.tasks import ANY, Submission
 from cluster.domain.work import FitWork, RefreshWork
-from cluster.reading import reads, reports
+from cluster.reading import reports
 from cluster.reading.reader import Reader
 from cluster.registry import Registry, Request, RunRecord
 from cluster.scheduler.state import FitHeads, Node
@@ -407,29 +406,6 @@ def test_curves_are_told_of_the_vectors_of_one_task(scene: Scene) -> None:
     (all_,), (own,) = listed(scene), listed(scene, "news")
     assert own[0].curves == {"loss": [1.0, 0.5]}
     assert all_[0] == own[0].model_copy(update={"curves": {}})
-
-
-def test_models_are_listed_a_page_at_a_time(scene: Scene) -> None:
-    users = [f"user{number:03}" for number in range(PAGE + 5)]
-    for user in users:
-        scene.coordinator.compose(asks(f"compose {user}"), user, ["+news"])
-    first = [one.user for one in scene.coordinator.users(ADMIN)]
-    assert first == ["ann", "bob", *users[: PAGE - 2]]
-    rest = [one.user for one in scene.coordinator.users(ADMIN, after=first[-1])]
-    assert rest == users[PAGE - 2 :]
-    assert scene.coordinator.users(ADMIN, after=rest[-1]) == []
-    assert [one.user for one in scene.coordinator.users(ADMIN, "user007")] == ["user007"]
-
-
-def test_events_are_listed_a_page_at_a_time(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    coordinator = scene.coordinator
-    whole = [*coordinator.logs(ADMIN, "news")]
-    assert coordinator.logs(ADMIN, "news", len(whole)) == []
-    monkeypatch.setattr(reads, "PAGE", 2)
-    assert coordinator.logs(ADMIN, "news") == whole[:2]
-    assert coordinator.logs(ADMIN, "news", 3) == whole[3:5]
-    assert Client(scene.home.path, coordinator).logs("news") == whole
-    assert len(whole) > 3
 
 
 def test_a_removed_task_names_the_users_whose_model_holds_it_now(scene: Scene) -> None:
