@@ -26,6 +26,7 @@ from cluster.client.task_operations import TaskOperations
 from cluster.domain.names import checked_name
 from cluster.domain.operations import Exported, ExportedVector, Imported
 from tacl.compose.terms import parse_term
+from tacl.errors import BadConfig
 from tacl.interchange.formats import Format
 
 if TYPE_CHECKING:
@@ -50,6 +51,11 @@ class Client(ClusterOperations, TaskOperations, ModelOperations):
         """
         checked_name(name)
         self._require_here("import")
+        if how.get("share") == "statistics":
+            raise BadConfig(
+                "share=statistics: an import measures none; share samples, or none, and no other "
+                "task keeps out of this one's way"
+            )
         require_checkpoint(str(checkpoint))
         self._admitted(name, how.get("request_id"))
         from cluster.learner.importing import converted

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, get_type_hints
 
 import pytest
@@ -14,6 +15,7 @@ from cluster.client.keywords import CompositionKeywords, ImportKeywords, Trainin
 from cluster.data import ingest, sources
 from cluster.domain.compositions import CompositionMethod, LearnedFrom
 from cluster.domain.tasks import Options, Reading
+from tacl.errors import BadConfig
 
 TYPES = {"Ingested": ingest.Ingested, "Data": sources.Data}
 READING = Reading.model_fields
@@ -42,6 +44,11 @@ def test_an_import_takes_what_a_submission_does() -> None:
     own = {one.name for one in said if one.kind is one.KEYWORD_ONLY}
     taken = get_type_hints(ImportKeywords, localns=TYPES).keys()
     assert taken - get_type_hints(TrainingKeywords).keys() == own - {"agree", "vector"}
+
+
+def test_an_import_shares_no_statistics_for_it_has_none(tmp_path: Path) -> None:
+    with pytest.raises(BadConfig, match="measures none; share samples, or none"):
+        Client(tmp_path).import_checkpoint("pets", "some.safetensors", "data", share="statistics")
 
 
 @pytest.mark.parametrize("method", ["submit", "import_checkpoint", "start_composition", "compose"])
