@@ -91,11 +91,14 @@ def _short(config_of: Callable[..., TrainConfig], *arguments: Any, **named: Any)
     return replace(config_of(*arguments, **named), steps=2)
 
 
-def _learned(materials: object, vectors: object, rows: heads.HeadRows, started: float) -> Fitted:
+def _learned(
+    materials: object, vectors: object, rows: heads.HeadRows, started: float, *kept: object
+) -> Fitted:
     """Of rows that are on the CPU, where it takes a while."""
     pairs = [*rows.train.values(), *rows.validation.values()]
     seen = [one.features_ND for pair in pairs for one in pair]
-    seen += [one.features_ND for one in rows.frozen.values()] + [*rows.generic]
+    seen += [one.features_ND for of in (rows.frozen, rows.plain) for one in of.values()]
+    seen += rows.generic
     assert {x.device.type for x in seen} == {"cpu"}
     return Fitted(heads=(), metrics={})
 
