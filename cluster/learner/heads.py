@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -29,6 +30,7 @@ from tacl.heads.block import WHOLE, near_count, rows_beside, taken_for
 from tacl.heads.fitting import KeptHeads, LabelledFeatures, answering_heads, frozen_heads, views
 from tacl.heads.head import Head
 from tacl.heads.novelty import GENERIC
+from tacl.heads.probe import nothing
 from tacl.models.sums import Sums
 from tacl.vectors.params import Params
 
@@ -43,7 +45,8 @@ Pair = tuple[LabelledFeatures, LabelledFeatures]  # at theta0, and under sums
 
 def fit(work: FitWork, home: Home, tell: Tell) -> Fitted:
     """Heads of every task of the work, in its order, and what validation rows say of them. Gives
-    way between two tasks: rows that were passed lie in the cache, and it begins again with them."""
+    way between two tasks and between two regressions: rows that were passed lie in the cache, and
+    it begins again with them."""
     started = time.monotonic()
     if not (tasks := listed_tasks(home.blobs(), work.listed)):  # ordinary vectors do not add up
         return Fitted(heads=(), metrics={})
@@ -63,10 +66,16 @@ def fit(work: FitWork, home: Home, tell: Tell) -> Fitted:
         rows.plain[name] = at_theta0.rows(name, task.validation, most)
         if moved:
             rows.validation[name] = seeing.rows(task, task.validation, moved)
-        if tell(done, len(tasks), None) and done < len(tasks):
-            raise GivesWay
+        give_way(tell, done, len(tasks))
     del seeing, at_theta0  # with sums of vectors, and the originals that were read last
-    return learned(materials, [task.vector for task in tasks], rows, started, stay, beside)
+    vectors, between = [t.vector for t in tasks], partial(give_way, tell, len(tasks), len(tasks))
+    return learned(materials, vectors, rows, started, stay, beside, between)
+
+
+def give_way(tell: Tell, done: int, of: int) -> None:
+    """Where somebody waits for its place."""
+    if tell(done, of, None):
+        raise GivesWay
 
 
 def staying(
@@ -105,9 +114,10 @@ def learned(
     started: float,
     stay: Mapping[str, FittedHead] | None = None,
     beside: Mapping[str, int] | None = None,
+    between: Callable[[], None] = nothing,
 ) -> Fitted:
     """Heads of the tasks of these vectors, drawn towards those that they were trained under; some
-    `stay` as they are, and of the tasks `beside` rows take part."""
+    `stay` as they are, and of the tasks `beside` rows take part. `between`: see `chosen_probe`."""
     stay, judged = stay or {}, views(rows.validation)
     new = {v.task: materials.head(v.head_blob) for v in vectors if v.task not in stay}
     kept = KeptHeads(
@@ -115,8 +125,8 @@ def learned(
         {name: materials.head(one.frozen) for name, one in stay.items()},
         beside or {},
     )
-    frozen, novelty = frozen_heads(new, rows.frozen, rows.plain, rows.generic, kept)
-    fitted = answering_heads(new, frozen, rows.train, rows.validation, kept)
+    frozen, novelty = frozen_heads(new, rows.frozen, rows.plain, rows.generic, kept, between)
+    fitted = answering_heads(new, frozen, rows.train, rows.validation, kept, between)
     known = _accuracies(fitted, judged)
     frozen_known = _accuracies(frozen, rows.plain)
     heads = tuple(

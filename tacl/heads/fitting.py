@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -25,7 +25,7 @@ from tacl.heads.calibration import tasks_alike
 from tacl.heads.columns import Columns
 from tacl.heads.head import Head, beside, starts, union
 from tacl.heads.novelty import GENERIC, Novelty
-from tacl.heads.probe import STEPS, chosen_probe, of_length_one
+from tacl.heads.probe import STEPS, chosen_probe, nothing, of_length_one
 
 FEWER_STEPS = 40  # from columns that others, which were fitted before, leave little to find
 DRAWS = 8  # sums of vectors under which the rows of a task are seen
@@ -70,6 +70,7 @@ def fitted_heads(
     train: Mapping[str, LabelledFeatures],
     validation: Mapping[str, LabelledFeatures],
     kept: Mapping[str, Head] | None = None,
+    between: Callable[[], None] = nothing,
 ) -> dict[str, Head]:
     """The columns of every task, from one multinomial logistic regression over all of them.
 
@@ -77,7 +78,7 @@ def fitted_heads(
     temperature are those by which validation rows are least surprising, tasks weighing the same
     however many rows they have. The scale of a head holds the temperature: the softmax over columns
     of several tasks is P(task, class | x). Heads of other tasks that are `kept` take part as they
-    are, some of them with rows.
+    are, some of them with rows. `between`: see `chosen_probe`.
     """
     prior, begins = union(list(trained.values())), starts(trained.values())
     staying = [task for task in kept or () if task in train]
@@ -93,7 +94,14 @@ def fitted_heads(
     others = (_logit(kept, learned[0]), _logit(kept, judged[0])) if kept else None
     steps = FEWER_STEPS if kept and len(trained) <= BLOCK + 1 else STEPS
     found, _ = chosen_probe(
-        learned, judged, prior.classes, prior=prior, mass_N=mass_N, others=others, steps=steps
+        learned,
+        judged,
+        prior.classes,
+        prior=prior,
+        mass_N=mass_N,
+        others=others,
+        steps=steps,
+        between=between,
     )
     weights = found.weight_CD.split([len(head.classes) for head in trained.values()])
     return {
@@ -114,6 +122,7 @@ def frozen_heads(
     validation: Mapping[str, LabelledFeatures],
     generic: tuple[Tensor, Tensor],
     kept: KeptHeads | None = None,
+    between: Callable[[], None] = nothing,
 ) -> tuple[dict[str, Head], Novelty]:
     """Heads from rows at theta0, f and what inner blocks give, and what tells rows of none of
     some tasks.
@@ -135,6 +144,7 @@ def frozen_heads(
         _taking_part({**train, GENERIC: learned}, kept),
         _taking_part(judged_by, kept),
         kept.frozen,
+        between,
     )
     heads = {**kept.frozen, **found}
     seen = {
@@ -163,6 +173,7 @@ def answering_heads(
     train: Mapping[str, tuple[LabelledFeatures, LabelledFeatures]],
     validation: Mapping[str, tuple[LabelledFeatures, LabelledFeatures]],
     kept: KeptHeads | None = None,
+    between: Callable[[], None] = nothing,
 ) -> dict[str, Head]:
     """The same from rows at theta0 and under sums, side by side; with the weights for the latter
     alone.
@@ -173,9 +184,9 @@ def answering_heads(
     stay = kept.answering if kept else {}
     both = {task: _half(trained[task], frozen[task]) for task in trained}
     narrow_stay = {task: head.narrow() for task, head in stay.items()}
-    narrow = fitted_heads(both, _under_sums(train), _under_sums(validation), narrow_stay)
+    narrow = fitted_heads(both, _under_sums(train), _under_sums(validation), narrow_stay, between)
     priors = {task: _half_each(trained[task], frozen[task]) for task in trained}
-    wide = fitted_heads(priors, views(train), views(validation), stay)
+    wide = fitted_heads(priors, views(train), views(validation), stay, between)
     return {
         task: replace(head, narrow_CD=narrow[task].scale / head.scale * narrow[task].weight_CD)
         for task, head in wide.items()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,6 +17,10 @@ WEIGHTS = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)  # of |W|^2, on unit features
 STEPS = 200  # at most, of one weight
 SCALE = 16.0  # of a head that is found; it takes no part in the minimum
 NEIGHBOURS = (1, 5, 10, 20, 50)
+
+
+def nothing() -> None:
+    """Between two regressions."""
 
 
 def _unwrapped(name: str) -> Any:
@@ -91,6 +95,7 @@ def chosen_probe(
     mass_N: Tensor | None = None,
     others: tuple[Tensor, Tensor] | None = None,
     steps: int = STEPS,
+    between: Callable[[], None] = nothing,
 ) -> tuple[Head, float]:
     """The head at the temperature that fits the validation rows, and its weight: the one of
     `weights`, given in falling order, by which these rows are then least surprising.
@@ -99,12 +104,14 @@ def chosen_probe(
     Stops at the first weight that is worse than the one before. One more row of any class is among
     the validation rows (after Platt, 1999), so that few rows that are all right make nobody sure.
     `mass_N`: how much each of them counts; default, all the same. `others`: see `probe_head`, of
-    both sets of rows; no temperature moves them.
+    both sets of rows; no temperature moves them. `between` is called before each weight: what it
+    raises ends the search.
     """
     features_ND, labels_N = validation
     learned_by, judged_by = others or (None, None)
     best, least, head = None, float("inf"), None
     for weight in weights:
+        between()
         head = probe_head(*train, classes, weight, head, prior, learned_by, steps)
         logits_NC, smoothing = head.logits(features_ND.float()), 1 / (len(labels_N) + 1)
         found = calibrated(logits_NC, labels_N, mass_N, smoothing, judged_by)

@@ -27,7 +27,8 @@ from cluster.storage.home import Home
 from cluster.storage.listed import listed_tasks, store_tasks
 from cluster.storage.samples import Raw
 from tacl.backbone import Item
-from tacl.heads.head import union
+from tacl.heads import probe
+from tacl.heads.head import Head, union
 from tacl.models.sums import Sums
 from tests.support import tiny
 
@@ -208,6 +209,26 @@ def test_a_fit_gives_way_between_two_tasks_and_passes_no_row_twice(
     assert passed == ["task1", "task1", "task2", "task2"]
     assert isinstance(found, Fitted)
     assert found.heads == fitted.heads  # nothing is measured again by a fit that goes on
+
+
+def test_a_fit_gives_way_between_two_regressions(
+    scene: Scene, fitted: Fitted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its rows lie in the cache; what was learned of them is learned again."""
+    monkeypatch.setattr(reports, "SECONDS", 0.0)
+    weights = list[float]()
+    real = probe.probe_head
+
+    def counted(*given: Any, **named: Any) -> Head:
+        weights.append(given[3])
+        return real(*given, **named)
+
+    monkeypatch.setattr(probe, "probe_head", counted)
+    learner = Learner(str(scene.home.path), tiny.Teller(gives_way_at=[5]))
+    with pytest.raises(GivesWay):
+        learner.work(scene.work())
+    assert weights == [*probe.WEIGHTS[:2]]
+    assert scene.fit().heads == fitted.heads
 
 
 def test_of_more_tasks_than_rows_some_are_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:
