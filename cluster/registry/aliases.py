@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from cluster.domain.reports import AliasChange
 from cluster.domain.tasks import ANY, CHAMPION
 from cluster.registry.database import Database, Request, among, given, of, put, put_over, value
-from cluster.registry.journal import log
+from cluster.registry.journal import ALL, log
 from cluster.registry.schema import ALIAS, MOVE
 from tacl.errors import AliasMoved
 
@@ -52,7 +52,7 @@ class AliasTable(Database):
                 move(db, task, name, found, version, "asked")
                 log(db, "alias", f"{name}: {_said(found)} -> v{version}", task)
 
-    def alias_changes(self, task: str, after: int, most: int) -> list[AliasChange]:
+    def alias_changes(self, task: str, after: int = 0, most: int = ALL) -> list[AliasChange]:
         """Of every alias of a task, oldest first, at most so many after the first ones."""
         with self._read() as db:
             rows = db.execute(_MOVES, of(task=task) | {"after": after, "most": most})

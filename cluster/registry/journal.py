@@ -27,7 +27,7 @@ _EVENTS = (
     .limit(sa.bindparam("most"))
     .offset(sa.bindparam("after"))
 )
-ALL = 2**31 - 1  # events of a task, and more
+ALL = 2**31 - 1  # rows of a task, and more
 _LAST = sa.select(sa.func.max(EVENT.c.number))
 
 
