@@ -149,7 +149,7 @@ def _unnamed(card: Card) -> str:
     found = card.measured
     base = "a classifier on the frozen base, fitted on the same rows"
     lines = [
-        _line("these files", percent(card.materialized), percent(None)),
+        _line("these files", percent(card.materialized), percent(found.materialized_unknown)),
         _line("exact model", percent(found.absolute), percent(found.unknown)),
         _line(base, percent(found.frozen_known), percent(found.frozen_unknown)),
     ]

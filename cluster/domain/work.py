@@ -288,6 +288,7 @@ class Evaluated(Message):
     # task unknown, with the heads of the training; None where no task answers unnamed
     class_incremental: float | None
     task_unknown: float | None = None  # with the heads that answer
+    materialized_unknown: Figure = None  # the same as one ordinary model, which is what is exported
     calibration_error: float | None = None  # of P(task, class | x)
     none_auroc: float | None = None  # of own rows against those of tasks that it has not
     frozen_known: float | None = None  # a classifier on the base, fitted on the same rows

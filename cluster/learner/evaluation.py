@@ -54,7 +54,7 @@ def evaluate(work: EvaluateWork, home: Home, tell: Tell) -> Evaluated:
     kept_at = home.path / "cache" / "tangents"
     per_task: dict[str, dict[str, float]] = {}
     left_out: dict[str, dict[str, float]] = {}
-    features, views, plain, labels, trained, heads = {}, {}, {}, {}, {}, {}
+    features, views, ordinary, plain, labels, trained, heads = {}, {}, {}, {}, {}, {}, {}
     for task in _in_turn(work.tasks, tell):
         trained[task.name] = materials.head(task.head_blob)
         rows = TestRows(materials, kept_at, task, trained[task.name].weight_CD.shape[1])
@@ -71,7 +71,8 @@ def evaluate(work: EvaluateWork, home: Home, tell: Tell) -> Evaluated:
             individual_ND = f_ND + rows.tangent(_alone(task.individual))
             points["individual"] = head.logits(head.views(plain_NE, individual_ND))
         if work.materialized:
-            points["materialized"] = head.narrow().logits(rows.materialized(work.composition))
+            ordinary[task.name] = rows.materialized(work.composition)
+            points["materialized"] = head.narrow().logits(ordinary[task.name])
         per_task[task.name] = {
             name: metrics.accuracy(logits_NC, rows.labels_N) for name, logits_NC in points.items()
         } | {"rows": len(rows.labels_N)}
@@ -80,8 +81,7 @@ def evaluate(work: EvaluateWork, home: Home, tell: Tell) -> Evaluated:
     apart = _apart(work, materials, plain, views, labels, heads)
     added = judged(work.composition, per_task)
     merged = {t: per_task[t]["composed"] for t in added}
-    # A ratio to nothing is none: of few rows a single-task model may get all wrong.
-    single = {t: row["individual"] for t in added if (row := per_task[t]).get("individual")}
+    single = _single(per_task, added)
     asked, columns = _unnamed(work.composition, views, heads)
     return Evaluated(
         per_task={t: TaskAccuracy(**row, **_of_task(t, apart)) for t, row in per_task.items()},
@@ -89,6 +89,7 @@ def evaluate(work: EvaluateWork, home: Home, tell: Tell) -> Evaluated:
         normalized=metrics.normalized({t: merged[t] for t in single}, single) if single else None,
         class_incremental=_mean(_unknown(work.composition, features, labels, trained), added),
         task_unknown=_mean(apart["unknown"], added),
+        materialized_unknown=_mean(_narrow(work.composition, ordinary, labels, heads), added),
         calibration_error=metrics.joint_calibration(asked, labels, columns) if asked else None,
         none_auroc=_none_auroc(work.composition, materials, plain),
         frozen_known=_mean(apart["frozen_known"], added),
@@ -98,6 +99,19 @@ def evaluate(work: EvaluateWork, home: Home, tell: Tell) -> Evaluated:
         unjudged=tuple(t for t in answering(work.composition) if t not in per_task),
         seconds=time.monotonic() - started,
     )
+
+
+def _single(per_task: Mapping[str, Mapping[str, float]], added: Sequence[str]) -> dict[str, float]:
+    """Accuracy of single-task models. A ratio to nothing is none: of few rows one may get all
+    wrong."""
+    return {t: row["individual"] for t in added if (row := per_task[t]).get("individual")}
+
+
+def _narrow(
+    model: Composition, ordinary: Features, labels: Features, heads: Mapping[str, Head]
+) -> dict[str, float]:
+    """As one ordinary model, no task named; nothing where that was not asked for."""
+    return _unknown(model, ordinary, labels, {t: heads[t].narrow() for t in ordinary})
 
 
 def _in_turn(tasks: Sequence[TaskData], tell: Tell) -> Iterator[TaskData]:

@@ -21,8 +21,10 @@ from cluster.storage.blobs import Blobs
 from cluster.storage.samples import Raw
 from tacl.backbone import Item
 from tacl.compose.arithmetic import composed
+from tacl.compose.materialized import materialized, materialized_features
 from tacl.errors import MixedRegimes
 from tacl.evaluation.metrics import accuracy
+from tacl.heads.head import union
 from tests.support import tiny
 from tests.support.learned import Scene
 
@@ -101,6 +103,26 @@ def test_evaluation_equals_the_dual_forward_of_the_sum(scene: Scene) -> None:
         assert all(0 < (row.unknown or 0) <= row.composed for row in rows)
         assert sum(row.unknown is not None for row in found.per_task.values()) == len(rows)
     assert evaluate(scene, tiny.composition((-1.0, one))).class_incremental is None
+
+
+def test_as_one_ordinary_model_it_is_asked_without_a_task_too(scene: Scene) -> None:
+    """Which is what is exported: by the logits of all columns on its features."""
+    model = tiny.composition(*((1.0, ref) for ref in scene.refs))
+    assert evaluate(scene, model).materialized_unknown is None
+    work = evaluation(scene, model).model_copy(update={"materialized": True})
+    found = evaluate_here(work, scene.home, tell=lambda *told: False)
+    materials, shares = scene.materials, list[float]()
+    theta = materialized(materials.backbone.encoder, materials.tau(model))
+    heads = [materials.head(ref.head_blob) for ref in scene.refs]
+    first = 0
+    for task, head in zip(scene.tasks, heads, strict=True):
+        test = materials.labelled(task.test)
+        features_ND = materialized_features(materials.backbone, theta, test.items, 64)
+        named = accuracy(head.logits(features_ND), test.labels)
+        assert found.per_task[task.name].materialized == named
+        shares.append(accuracy(union(heads).logits(features_ND), test.labels + first))
+        first += len(head.classes)
+    assert found.materialized_unknown == pytest.approx(sum(shares) / len(shares))
 
 
 def test_a_model_of_vectors_seen_before_needs_no_encoder(
