@@ -38,6 +38,8 @@ def evaluation(
     if found.normalized is not None:
         summary.add_row("normalised (mean of composed / individual)", percent(found.normalized))
     summary.add_row("task unknown (among the classes of all)", percent(found.unknown))
+    if found.materialized_unknown is not None:
+        summary.add_row("the same, materialized", percent(found.materialized_unknown))
     if found.calibration_error is not None:
         summary.add_row("expected calibration error", percent(found.calibration_error))
     if found.none_auroc is not None:

@@ -190,6 +190,15 @@ def test_vectors_are_whole_at_80_columns() -> None:
     assert wide.count("news@v12") == 1  # and in one part, where it fits
 
 
+def test_of_a_materialized_model_it_is_told_how_it_answers_where_no_task_is_named() -> None:
+    found = evaluated().model_copy(update={"materialized_unknown": 0.123})
+    lines = shown(evaluations.evaluation(found)).splitlines()
+    (line,) = (line for line in lines if "the same, materialized" in line)
+    assert line.split()[-1] == "12.3"
+    assert "task unknown" in lines[lines.index(line) - 1]
+    assert "the same, materialized" not in shown(evaluations.evaluation(evaluated()))
+
+
 def test_evaluations_are_whole_at_80_columns() -> None:
     found = evaluated(classes=12)
     more = {"rows": 1200.0, "unknown": 0.71, "frozen_known": 0.82, "frozen_unknown": 0.63}
