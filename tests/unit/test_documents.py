@@ -34,6 +34,8 @@ ROWS = {  # of the tables of methods in README.md and docs/explanation/measured.
     "sum of LoRA adapters": "lora",
     "TIES": "ties",
     "TSV-M": "tsv-m",
+    "TSV-M, of models trained as long as the last row": "tsv-m-longer",
+    "TSV-M of models that are trained for twice as long": "tsv-m-longer",
     "AdaMerging": "adamerging",
     "aTLAS": "atlas",
     "sum of linear vectors": "linear",
