@@ -24,6 +24,7 @@ from cluster.storage.blobs import Blobs
 from cluster.storage.home import Home
 from cluster.storage.listed import listed_tasks
 from cluster.storage.samples import Raw, labelled_rows, probe_inputs, training_inputs
+from tacl.data.nonsense import JUDGED, LEARNED, with_nonsense
 from tacl.data.splits import sample_rows
 from tacl.evaluation import metrics
 from tacl.heads.block import WHOLE, near_count, rows_beside, taken_for
@@ -180,13 +181,15 @@ class AtTheta0:
         return LabelledFeatures(plain_NE[places], labels_N)
 
     def generic(self, shard: BlobRef) -> tuple[Tensor, Tensor]:
-        """Samples of no task, to learn from and to judge by."""
+        """Inputs of no task, to learn from and to judge by: generic samples and nonsense."""
 
-        def plain(part: str, read: Callable[[Blobs, BlobRef], list[Raw]]) -> Tensor:
-            file = self.file(f"plain {part}", GENERIC, shard)
-            return kept(file, lambda: self._plain(read(self._materials.blobs, shard)))
+        def plain(part: str, read: Callable[[Blobs, BlobRef], list[Raw]], count: int) -> Tensor:
+            def measured() -> Tensor:
+                return self._plain(with_nonsense(read(self._materials.blobs, shard), count))
 
-        return plain("learned", training_inputs), plain("judged", probe_inputs)
+            return kept(self.file(f"plain {part}, with nonsense", GENERIC, shard), measured)
+
+        return plain("learned", training_inputs, LEARNED), plain("judged", probe_inputs, JUDGED)
 
     def file(self, kind: str, task: str, part: BlobRef) -> Path:
         base = self._materials.backbone.digest

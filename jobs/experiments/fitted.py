@@ -43,7 +43,7 @@ class Answering(Merging):
         merged = {t: beside(plain[t], model.features(t, "test")) for t in pool}
         own = {t: beside(plain[t], model.alone(t, "test")) for t in pool}
         facts = {"calibration_error": metrics.joint_calibration(merged, labels, heads)}
-        facts |= _told_from_none(tensors, plain, _generic(bench, at)[1])
+        facts |= _told_from_none(tensors, plain, at(bench.suite.generics[0], "probe"))
         found = with_heads(bench, heads, merged, own)
         return found, replace(cell, facts={**cell.facts, **facts})
 
@@ -85,7 +85,7 @@ def fitted(bench: Bench, vectors: Vectors, at: AtTheta0) -> Cell:
 
     keys = [cell.key for cells in seen.values() for cell in cells.values()]
     frozen = [bench.content(task, part) for task in vectors for part in FROZEN]
-    frozen += [bench.content(bench.suite.generics[0], "shard")]
+    frozen += [bench.content(bench.suite.generics[0], "none")]
     inner = {"inner": list(bench.backbone.inner)} if at == bench.plain else {}
     what = f"of {len(vectors)} tasks"
     return bench.cell("heads", make, what, *vectors, seen=keys, frozen=frozen, **inner)
@@ -105,8 +105,8 @@ def _told_from_none(
 
 
 def _generic(bench: Bench, at: AtTheta0) -> tuple[Tensor, Tensor]:
-    """Samples of no task at theta0, to learn from and to judge by."""
-    learned_NE, judged_NE = (at(bench.suite.generics[0], part) for part in ("shard", "probe"))
+    """Inputs of no task at theta0, to learn from and to judge by."""
+    learned_NE, judged_NE = (at(bench.suite.generics[0], part) for part in ("none", "none probe"))
     return learned_NE, judged_NE
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from functools import cached_property
 from pathlib import Path
 
@@ -18,15 +18,23 @@ from jobs.experiments.cache import Cell, Cells, Made
 from jobs.experiments.suites import Source
 from tacl.backbone import Backbone, Item
 from tacl.data.batches import Labelled
+from tacl.data.nonsense import JUDGED, LEARNED, with_nonsense
 from tacl.data.splits import sample_rows
 from tacl.errors import DataNotFound, EmptySplit
 
 LABELLED = ("train", "validation")  # parts with labels that something is fitted on
+SHARED: dict[str, Callable[[Blobs, BlobRef], list[samples.Raw]]] = {  # parts of the shard
+    "shard": samples.training_inputs,
+    "probe": samples.probe_inputs,
+    "none": lambda *given: with_nonsense(samples.training_inputs(*given), LEARNED),
+    "none probe": lambda *given: with_nonsense(samples.probe_inputs(*given), JUDGED),
+}
 
 
 class Rows:
     """Rows of a task by part: `train`, `validation`, `test`, `shard` (without its probe), `probe`;
-    `test:300` is at most 300 of the test rows, chosen by seed."""
+    `test:300` is at most 300 of the test rows, chosen by seed. Of a generic set also what is told
+    from tasks by: `none`, and to judge by `none probe`."""
 
     def __init__(
         self, name: str, ingested: Cell, blobs: Blobs, backbone: Backbone, seed: int
@@ -51,8 +59,7 @@ class Rows:
 
     def items(self, part: str) -> list[Item]:
         """Inputs of a part, in the order of `labels_N`."""
-        inputs = {"probe": samples.probe_inputs, "shard": samples.training_inputs}
-        read = inputs.get(part, lambda *given: samples.labelled_rows(*given)[0])
+        read = SHARED.get(part, lambda *given: samples.labelled_rows(*given)[0])
         raws = read(self._blobs, self._ref(part))
         return [self._backbone.prepare(raws[row]) for row in self._chosen(part, len(raws))]
 
@@ -68,7 +75,7 @@ class Rows:
         return sample_rows(range(rows), int(most), self._seed) if most else list(range(rows))
 
     def _ref(self, part: str) -> BlobRef:
-        stored = "shard" if part == "probe" else part.partition(":")[0]
+        stored = "shard" if part in SHARED else part.partition(":")[0]
         return BlobRef(**self.facts[stored])
 
 

@@ -25,12 +25,13 @@ from cluster.learner.seen_rows import Seen, due, read, write, written_by
 from cluster.storage.blobs import Blobs
 from cluster.storage.home import Home
 from cluster.storage.listed import listed_tasks, store_tasks
-from cluster.storage.samples import Raw
+from cluster.storage.samples import Raw, store_shard
 from tacl.backbone import Item
+from tacl.data.nonsense import JUDGED, LEARNED, with_nonsense
 from tacl.heads import probe
 from tacl.heads.head import Head, union
 from tacl.models.sums import Sums
-from tests.support import tiny
+from tests.support import bases, tiny
 
 
 class Scene:
@@ -340,3 +341,15 @@ def test_few_rows_have_one_of_each_class(scene: Scene, monkeypatch: pytest.Monke
     for task in listed_tasks(scene.home.blobs(), work.listed):
         for rows in seeing.rows(task, task.train, seeing.most):
             assert sorted(rows.labels_N.tolist()) == [0, 1, 2, 3]
+
+
+def test_of_a_home_of_texts_nonsense_is_of_no_task(tmp_path: Path) -> None:
+    home = tiny.home(tmp_path / "home", f"hf:{bases.bert(tmp_path)}?size=32")
+    settings, generic = home.settings(), ["some text", "other words", "a third"]
+    assert settings is not None
+    shard = store_shard(home.blobs(), generic, [False, False, True])
+    materials = Materials(home, settings.base)
+    learned_NE, judged_NE = AtTheta0(materials, home, owner="").generic(shard)
+    assert (len(learned_NE), len(judged_NE)) == (2 + LEARNED, 1 + JUDGED)
+    expected_NE = materials.plain(materials.prepared(with_nonsense(generic[:2], LEARNED)))
+    assert torch.allclose(learned_NE, expected_NE)
