@@ -33,7 +33,7 @@ class TrainingKeywords(ReadingKeywords, total=False):
     steps: int | None
     learning_rate: float | None
     batch: int | None
-    precision: Precision
+    precision: Precision | None
     keep_as: Literal["float32", "bfloat16", "int8", "int4"]
     engine: Literal["deepspeed", "plain"]
     zero_stage: Literal[0, 1, 2] | None

@@ -39,6 +39,7 @@ from cluster.scheduler.leases import Leases
 from cluster.scheduler.state import Cancelled, State
 from cluster.storage.home import Home
 from tacl.errors import HomeInUse, NotAllowed, StorageUnavailable, TaclError
+from tacl.training.config import Precision
 
 LOG = logging.getLogger(__name__)
 A = TypeVar("A", bound=Message)
@@ -70,6 +71,7 @@ class Shell(Reads):
         self._place = place = Home.at(home)
         settings = place.founded()
         self._base = settings.base
+        self._precision: Precision = settings.precision
         self._blobs = place.blobs()
         self._lock = Lock()  # methods and `tick` come from different threads
         self._registry = Registry(place.registry_url)

@@ -27,9 +27,20 @@ from cluster.scheduler.state import Removed, SamplesArrived
 from cluster.storage.samples import grown
 from tacl.compose.terms import Term
 from tacl.errors import SameData
+from tacl.training.config import Precision
 
 # Work that names its task. Users ask for that on their models again, and it goes on without a task.
 NAMING: tuple[RunKind, ...] = ("train", "refresh", "measure")
+
+
+def with_precision(submission: Submission, faster: Precision) -> Submission:
+    """Decided once, so that a training which goes on elsewhere goes on with the same numbers."""
+    options = submission.options
+    if options.precision is not None:
+        return submission
+    precision = "float32" if options.gpus_per_worker else faster
+    options = options.model_copy(update={"precision": precision})
+    return submission.model_copy(update={"options": options})
 
 
 class TaskRequests(Shell):
@@ -54,7 +65,7 @@ class TaskRequests(Shell):
         self, context: RequestContext, submission: Submission, again: bool = False
     ) -> Submitted:
         """The request's id is that of the submission, whoever brings it."""
-
+        submission = with_precision(submission, self._precision)
         files = [blob.digest for blob in submission.parts.values()]
 
         def decide() -> Decision[Submitted]:

@@ -47,9 +47,10 @@ class Options(Message, Sent):
         default=None, gt=0, lt=math.inf, description="Peak learning rate."
     )
     batch: int | None = Field(default=None, ge=1, le=65_536, description="Rows per step.")
-    precision: Precision = Field(
-        default="float32",
-        description="Number format of the passes; bfloat16 takes half the time on hardware for it.",
+    precision: Precision | None = Field(
+        default=None,
+        description="Number format of the passes; by default the one in which the base model was "
+        "faster on the machine that made the home, on GPUs float32.",
     )
     keep_as: Literal["float32", "bfloat16", "int8", "int4"] = Field(
         default="float32",

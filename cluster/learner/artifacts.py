@@ -86,7 +86,7 @@ class Passes:
     def __init__(self, backbone: Backbone) -> None:
         self.backbone = backbone
 
-    def linearized(self, precision: Precision = "float32") -> LinearizedEncoder:
+    def linearized(self, precision: Precision | None = None) -> LinearizedEncoder:
         """A new module whose tau is zero."""
         return linearize(self.backbone, torch.bfloat16 if precision == "bfloat16" else None)
 

@@ -26,6 +26,7 @@ from cluster.learner.training import Teller, train_task
 from cluster.runtime.connection import Coordinators
 from cluster.storage.home import Home
 from tacl.errors import BadBase
+from tacl.training.config import Precision
 
 WAYS: dict[str, Callable[[Any, Home, Tell], Result]] = {  # of what is no training, by kind
     "refresh": refresh,
@@ -61,6 +62,13 @@ class Learner:
             raise BadBase(f"{spec} cannot be used: {error}") from error
         modality, head_kind = backbone.modality, backbone.head_kind
         return Base(spec=spec, digest=backbone.digest, modality=modality, head_kind=head_kind)
+
+    def faster_precision(self, spec: str) -> Precision:
+        """The number format in which this base model trains faster here."""
+        from tacl.backbone import load_backbone
+        from tacl.training.precision import faster_with
+
+        return faster_with(load_backbone(spec))
 
     def work(self, work: Work) -> Result:
         """Does it; what went wrong is raised as it happened."""

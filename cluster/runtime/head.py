@@ -34,7 +34,7 @@ import psutil
 
 from cluster import tracing
 from cluster.coordinator.acceptance import require_startable
-from cluster.domain.base import Base, BlobRef, Modality
+from cluster.domain.base import BlobRef, Modality
 from cluster.domain.loopback import on_loopback
 from cluster.errors import exit_code
 from cluster.registry import Registry
@@ -322,7 +322,7 @@ def _found(home: Home, chosen: Founding, learner: str) -> None:
     from cluster.runtime.starting import describe_base
 
     _say(f"loading the base {chosen.base}")
-    base: Base = describe_base(str(home.path), chosen.base or "", learner)
+    base, precision = describe_base(str(home.path), chosen.base or "", learner)
     store = Storage(chosen.storage or home.path).below("blobs").uri
     source = f" from {chosen.generic}" if chosen.generic else ""
     _say(f"reading the generic samples{source}")
@@ -333,6 +333,7 @@ def _found(home: Home, chosen: Founding, learner: str) -> None:
         blobs=store,
         storage=chosen.storage,
         registry=chosen.registry,
+        precision=precision,
     )
     homes.write(home.settings_file, settings)
     homes.publish(settings)

@@ -24,6 +24,7 @@ from cluster.scheduler.leases import LONGEST
 from cluster.storage.home import Home
 from cluster.storage.niceness import lower_priority
 from tacl.errors import StorageUnavailable
+from tacl.training.config import Precision
 
 PREFIX = "learner"  # of the names of actors
 RECENT = 1.2 * LONGEST  # seconds; of trainings that go on, the last answer is younger
@@ -59,6 +60,9 @@ class LearnerProcess:
 
     def describe_base(self, spec: str) -> Base:
         return self._made().describe_base(spec)
+
+    def faster_precision(self, spec: str) -> Precision:
+        return self._made().faster_precision(spec)
 
     def work(self, work: Work) -> Result:
         """Asked again, as by the next coordinator, it answers the same."""

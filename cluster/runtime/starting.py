@@ -14,6 +14,7 @@ from cluster.runtime.connection import COORDINATOR, NAMESPACE, unwrapped
 from cluster.runtime.nodes import here
 from cluster.runtime.process import LearnerProcess
 from cluster.runtime.watched import WatchedCoordinator
+from tacl.training.config import Precision
 
 
 def start_coordinator(home: str, learner: str, pinned: bool, runs: int) -> Any:
@@ -32,11 +33,13 @@ def start_coordinator(home: str, learner: str, pinned: bool, runs: int) -> Any:
     return actor
 
 
-def describe_base(home: str, spec: str, learner: str) -> Base:
-    """Load the base model once, in a process that then ends. Raises BaseNotFound, BadBase."""
+def describe_base(home: str, spec: str, learner: str) -> tuple[Base, Precision]:
+    """Load the base model in a process that then ends; and the number format in which it trains
+    faster. Raises BaseNotFound, BadBase."""
     actor = actor_of(LearnerProcess, num_cpus=0, scheduling_strategy=here())(home, learner)
     try:
-        return ray.get(actor.describe_base.remote(spec))
+        base: Base = ray.get(actor.describe_base.remote(spec))
+        return base, ray.get(actor.faster_precision.remote(spec))
     except RayTaskError as error:
         raise unwrapped(error) from None
     finally:

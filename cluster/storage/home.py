@@ -20,6 +20,7 @@ from cluster.domain.urls import require_open, shown
 from cluster.storage.drafts import whole
 from tacl.errors import BadConfig, ClusterNotRunning, HomeInUse, StorageUnavailable
 from tacl.spec import FORMS
+from tacl.training.config import Precision
 
 if TYPE_CHECKING:  # they bring pyarrow, which most commands do not need
     from cluster.storage.blobs import Blobs
@@ -44,6 +45,7 @@ class Settings(Message):
     blobs: str  # URI of the blob store
     storage: str | None = None  # URI of blobs, checkpoints, a copy of this; None: the home itself
     registry: str | None = None  # URL; None: SQLite in the home
+    precision: Precision = "float32"  # of passes on CPUs, where none is asked for
 
 
 class Running(Message):

@@ -11,6 +11,7 @@ from cluster.domain.base import Base
 from cluster.domain.tasks import Shard
 from cluster.domain.work import Lease, Progress, Result, TrainWork, Work
 from cluster.storage.home import Home
+from tacl.training.config import Precision
 from tests.support.fakes import BASE, calm, result_of
 
 
@@ -26,6 +27,9 @@ class FakeLearner:
     def describe_base(self, spec: str) -> Base:
         digest = hashlib.sha256(spec.encode()).hexdigest()
         return BASE.model_copy(update={"spec": spec, "digest": digest})
+
+    def faster_precision(self, spec: str) -> Precision:
+        return "float32"
 
     def work(self, work: Work) -> Result:
         told = self._train(work) if isinstance(work, TrainWork) else ()
