@@ -73,7 +73,7 @@ def train(
             several; "strict", against all.
         penalty_weight: lambda, without unit; None, like None below, is `default_config`'s rule.
         steps, learning_rate, batch: optimizer steps, peak rate of AdamW, labelled rows a step.
-        on_step: hears of every step; True ends the training.
+        on_step: called after every step; return True to end the training.
 
     Raises:
         BadColumns: `data` is neither of these forms, or `against` the rows of one task alone.

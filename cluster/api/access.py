@@ -84,7 +84,7 @@ def hashed(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
 
 
-class Strangers:
+class TokenLookupLimiter:
     """Tokens that were never good here are looked up a few at a time for each address, in turn: a
     flood of them keeps nobody's own from being looked up. None is refused for that, since behind a
     proxy all people have one address."""
@@ -112,7 +112,7 @@ async def caller_of(request: Request) -> Caller:
         raise NotAuthenticated("send a token: `Authorization: Bearer TOKEN`")
     service: Service = request.app.state.service
     address = request.client.host if request.client else ""
-    strangers: Strangers = request.app.state.strangers
+    strangers: TokenLookupLimiter = request.app.state.strangers
     async with strangers.turn(token := hashed(bearer.credentials), address):
         found = await service.ask(CoordinatorAPI.holder, token)
     strangers.knows(token)

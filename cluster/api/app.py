@@ -32,7 +32,7 @@ from cluster.api import (
     tasks,
     users,
 )
-from cluster.api.access import OnlyHere, Strangers
+from cluster.api.access import OnlyHere, TokenLookupLimiter
 from cluster.api.limits import without_paths
 from cluster.api.metrics import Requests
 from cluster.api.schemas import Problem
@@ -85,7 +85,7 @@ def create_app(service: Service, *, open_to_all: bool) -> FastAPI:
         app.include_router(group.ROUTER, prefix="/v1")
     for router in (inference.HEALTH, inference.ROUTER):
         app.include_router(router, prefix="/v2")
-    app.state.shares, app.state.strangers = Shares(), Strangers()
+    app.state.shares, app.state.strangers = Shares(), TokenLookupLimiter()
     if open_to_all:
         app.add_middleware(OnlyHere)
     app.add_middleware(RequestLog)
@@ -114,7 +114,7 @@ class RequestLog:
         request, answered, started = Request(scope), False, time.perf_counter()
         given = request.headers.get("x-request-id")  # by Ray's proxy, which answers with it
         request.state.request_id = (given or uuid.uuid4().hex)[:64]
-        tracing.note(request_id=request.state.request_id)
+        tracing.set_attributes(request_id=request.state.request_id)
 
         async def told(message: Message) -> None:
             nonlocal answered
@@ -145,8 +145,10 @@ class RequestLog:
 async def _unforeseen(request: Request, error: Exception) -> Response:
     if (known := await _foreseen(request, error)) is not None:
         return known
-    LOG.exception("a defect", extra={"request_id": request.state.request_id})
-    return _problem(request, 500, "Defect", "a defect; the log has it by its request id")
+    LOG.exception("internal error", extra={"request_id": request.state.request_id})
+    return _problem(
+        request, 500, "Defect", "internal error; look for this request id in the server's log"
+    )
 
 
 async def _foreseen(request: Request, error: BaseException | None) -> JSONResponse | None:

@@ -13,7 +13,7 @@ from starlette.concurrency import run_in_threadpool
 
 from cluster.api import limits
 from cluster.api.access import Guarded
-from cluster.api.dependencies import Asked, Look
+from cluster.api.dependencies import ApiRequest, ReadRequest
 from cluster.api.predict import deadline
 from cluster.api.schemas import Name
 from cluster.api.service import Question
@@ -38,7 +38,7 @@ OK: dict[int | str, dict[str, Any]] = {200: STREAM}
 )
 async def predict_arrow(
     request: Request,
-    asked: Look,
+    asked: ReadRequest,
     user: Annotated[Name | None, Query(description="Default: whoever asks.")] = None,
     task: Annotated[
         Name | None, Query(description="Its classes compete. Default: those of all tasks.")
@@ -64,7 +64,7 @@ async def predict_arrow(
 
 
 async def _told(
-    question: Question, asked: Asked, task: str | None
+    question: Question, asked: ApiRequest, task: str | None
 ) -> tuple[list[Candidate], list[Belonging]]:
     """Of a pass."""
     found = await asked.service.predict(question)

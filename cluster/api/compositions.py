@@ -16,7 +16,7 @@ from fastapi.responses import JSONResponse
 from pydantic_core import to_json
 
 from cluster.api.access import Guarded
-from cluster.api.dependencies import Act, Asked, Look
+from cluster.api.dependencies import ApiRequest, ReadRequest, WriteRequest
 from cluster.api.limits import without_paths
 from cluster.api.schemas import Compose, EvaluationRun, Make, Name, Select
 from cluster.api.service import GivenRows
@@ -71,7 +71,7 @@ def _uploaded(what: str) -> Any:
 
 
 @ROUTER.post("/compositions")
-async def compose(body: Compose, asked: Act) -> Composition:
+async def compose(body: Compose, asked: WriteRequest) -> Composition:
     """Make a recipe the user's model; versions are pinned now."""
     user = asked.caller.user(body.user)
     _count(asked, len(body.terms))
@@ -79,26 +79,28 @@ async def compose(body: Compose, asked: Act) -> Composition:
 
 
 @ROUTER.get("/compositions")
-async def compositions(asked: Look, whose: Whose = None, after: After = "") -> Sequence[UserModel]:
+async def compositions(
+    asked: ReadRequest, whose: Whose = None, after: After = ""
+) -> Sequence[UserModel]:
     """The caller's model; an admin sees everybody's, a page at a time."""
     return await asked.tell(CoordinatorAPI.users, asked.caller.among(whose), after)
 
 
 @ROUTER.get("/compositions/{user}")
-async def composition(user: UserName, asked: Look) -> Composition:
+async def composition(user: UserName, asked: ReadRequest) -> Composition:
     """A user's model."""
     return await asked.ask(CoordinatorAPI.composition, asked.caller.user(user))
 
 
 @ROUTER.post("/compositions/{user}/update")
-async def update(user: UserName, asked: Act) -> Composition:
+async def update(user: UserName, asked: WriteRequest) -> Composition:
     """Move every vector of the model to its task's newest champion."""
     whose = asked.caller.user(user)
     _count(asked, len((await asked.ask(CoordinatorAPI.composition, whose)).terms))
     return await asked.ask(CoordinatorAPI.update_composition, whose)
 
 
-def _count(asked: Asked, terms: int) -> None:
+def _count(asked: ApiRequest, terms: int) -> None:
     """Every recipe is kept for ever, and its answer. Raises TooMany."""
     if asked.caller.role != "admin":
         asked.shares.terms.require(asked.caller.name, terms, "terms of recipes")
@@ -108,7 +110,7 @@ def _count(asked: Asked, terms: int) -> None:
 
 
 @ROUTER.post("/making/recipe", status_code=202)
-async def make(body: Make, asked: Act) -> CompositionRun:
+async def make(body: Make, asked: WriteRequest) -> CompositionRun:
     """Make a composition from vectors, and where its method learns from the validation rows of
     their tasks."""
     _count(asked, len(body.terms))
@@ -118,7 +120,7 @@ async def make(body: Make, asked: Act) -> CompositionRun:
 
 @ROUTER.post("/making/fit", status_code=202)
 async def fit(
-    asked: Act,
+    asked: WriteRequest,
     reading: FormReading,
     terms: FormTerms,
     shots: Annotated[Shots, Form()],
@@ -135,7 +137,7 @@ async def fit(
 
 @ROUTER.post("/making/adapt", status_code=202)
 async def adapt(
-    asked: Act,
+    asked: WriteRequest,
     reading: FormReading,
     terms: FormTerms,
     file: Annotated[UploadFile, _uploaded("adapt")],
@@ -150,21 +152,21 @@ async def adapt(
 
 
 @ROUTER.get("/compositions/{user}/runs/{run_id}")
-async def composition_run(user: UserName, run_id: RunId, asked: Look) -> CompositionRun:
+async def composition_run(user: UserName, run_id: RunId, asked: ReadRequest) -> CompositionRun:
     """Status of a composition run: queued, running, ready (then with the model and a report),
     failed (then with the reason) or cancelled."""
     return _told(await asked.ask(CoordinatorAPI.composition_run, asked.caller.user(user), run_id))
 
 
 @ROUTER.post("/compositions/{user}/cancel")
-async def cancel(user: UserName, asked: Act) -> CancelledCompositions:
+async def cancel(user: UserName, asked: WriteRequest) -> CancelledCompositions:
     """Stop every composition run of a user, who keeps the model they have; what failed is listed
     no more."""
     return await asked.tell(CoordinatorAPI.cancel_compositions, asked.caller.user(user))
 
 
 async def _made_from(
-    file: UploadFile, as_what: Literal["fit", "adapt"], rows: GivenRows, asked: Asked
+    file: UploadFile, as_what: Literal["fit", "adapt"], rows: GivenRows, asked: ApiRequest
 ) -> CompositionRun:
     _count(asked, len(rows.terms))
     await asked.ask(CoordinatorAPI.admit, None)
@@ -174,7 +176,7 @@ async def _made_from(
 
 
 async def _started(
-    asked: Asked, user: str, terms: Sequence[str], how: CompositionMethod
+    asked: ApiRequest, user: str, terms: Sequence[str], how: CompositionMethod
 ) -> CompositionRun:
     return _told(await asked.ask(CoordinatorAPI.start_composition, user, terms, how))
 
@@ -190,7 +192,7 @@ def _told(found: CompositionRun) -> CompositionRun:
 @ROUTER.post("/compositions/{user}/evaluation", status_code=202)
 async def evaluate(
     user: UserName,
-    asked: Act,
+    asked: WriteRequest,
     materialized: bool = False,
     without: bool = False,
     term: QueryTerms = None,
@@ -208,7 +210,7 @@ async def evaluate(
     return EvaluationRun(run_id=run_id, result=result)
 
 
-async def _now(asked: Asked, user: str, terms: Sequence[str]) -> object:
+async def _now(asked: ApiRequest, user: str, terms: Sequence[str]) -> object:
     """What decides an evaluation beside what was said: the model with the heads that it has now, or
     where the aliases of the terms' tasks are and how good their heads."""
     if not terms:
@@ -227,7 +229,7 @@ async def _now(asked: Asked, user: str, terms: Sequence[str]) -> object:
 
 
 @ROUTER.get("/accuracy")
-async def accuracy(asked: Look, user: Whose = None) -> AccuracyHistory:
+async def accuracy(asked: ReadRequest, user: Whose = None) -> AccuracyHistory:
     """What was measured of the models over time: {tasks, rows: [{label, at, accuracies, ...}]}."""
     whose = asked.caller.among(user)
     found = await asked.tell(CoordinatorAPI.accuracy_history, whose)

@@ -30,7 +30,7 @@ Key = Annotated[
 
 
 @dataclass(frozen=True)
-class Asked:
+class ApiRequest:
     """A request: who sent it, the service that answers, what users may take of it, and under which
     idempotency key."""
 
@@ -53,15 +53,15 @@ class Asked:
 
 
 # No `def`: FastAPI would start a thread.
-async def _look(request: Request, _: Annotated[object, Depends(BEARER)]) -> Asked:
-    return Asked(request.state.caller, request.app.state.service, shares_of(request))
+async def _look(request: Request, _: Annotated[object, Depends(BEARER)]) -> ApiRequest:
+    return ApiRequest(request.state.caller, request.app.state.service, shares_of(request))
 
 
-Look = Annotated[Asked, Depends(_look)]  # of a guarded route that only reads
+ReadRequest = Annotated[ApiRequest, Depends(_look)]  # of a guarded route that only reads
 
 
-async def _act(asked: Look, key: Key = None) -> Asked:
+async def _act(asked: ReadRequest, key: Key = None) -> ApiRequest:
     return replace(asked, key=key)
 
 
-Act = Annotated[Asked, Depends(_act)]
+WriteRequest = Annotated[ApiRequest, Depends(_act)]

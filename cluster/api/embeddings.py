@@ -11,7 +11,7 @@ from pydantic import Field, StringConstraints
 
 from cluster.api import limits
 from cluster.api.access import Guarded
-from cluster.api.dependencies import Look
+from cluster.api.dependencies import ReadRequest
 from cluster.api.predict import deadline
 from cluster.api.schemas import Name, Wire
 from cluster.api.service import Question
@@ -55,7 +55,7 @@ class Embeddings(Wire):
 
 
 @ROUTER.post("/embeddings")
-async def embeddings(body: Embed, asked: Look) -> Embeddings:
+async def embeddings(body: Embed, asked: ReadRequest) -> Embeddings:
     """Features f(x) + J(x)τ of each text, under the user's model as it is now."""
     user = asked.caller.user(body.model)
     inputs = [body.input] if isinstance(body.input, str) else body.input

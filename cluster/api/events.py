@@ -18,7 +18,7 @@ from starlette.responses import StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
 from cluster.api.access import Caller, Guarded, caller_of
-from cluster.api.dependencies import Asked, Look
+from cluster.api.dependencies import ApiRequest, ReadRequest
 from cluster.api.shared import Shared
 from cluster.domain.api import CoordinatorAPI
 from cluster.domain.status import ClusterStatus
@@ -55,7 +55,7 @@ class News:
         self._changes = Shared[str](PERIOD)
         self._told = Shared[ClusterStatus](PERIOD)
 
-    async def since(self, asked: Asked, heard: ToldLast = NOTHING) -> ToldLast:
+    async def since(self, asked: ApiRequest, heard: ToldLast = NOTHING) -> ToldLast:
         """Raises TaclError while the cluster is away."""
         now = await self._changes.ask("version", lambda: asked.service.ask(CoordinatorAPI.version))
         if now == heard.changes and not heard.more:
@@ -83,7 +83,7 @@ class EventStream(StreamingResponse):
 
 
 @ROUTER.get("/events", response_class=EventStream)
-async def events(request: Request, asked: Look) -> EventStream:
+async def events(request: Request, asked: ReadRequest) -> EventStream:
     """An event `task` for every task now, `run` for other work, `cluster` for whether there is
     trouble, and then whenever one changes; `gone` for one that is there no more; until the token
     ends."""
@@ -95,7 +95,9 @@ async def events(request: Request, asked: Look) -> EventStream:
     return stream
 
 
-async def _lines(asked: Asked, news: News, heard: ToldLast, known: Known) -> AsyncIterator[str]:
+async def _lines(
+    asked: ApiRequest, news: News, heard: ToldLast, known: Known
+) -> AsyncIterator[str]:
     """Until who listens is not `known` any more as who began to."""
     told, stale, due = dict[str, str](), set[str](), list[str]()
     silent, away = 0.0, False

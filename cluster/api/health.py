@@ -15,7 +15,7 @@ from cluster.domain.figures import Liveness, Readiness
 from tacl.errors import TaclError
 
 ROUTER = APIRouter(tags=["service"])
-PATIENCE = 2.0  # seconds for a part to answer
+TIMEOUT = 2.0  # seconds for a part to answer
 KEPT = 1.0  # seconds that what was found holds, however many ask
 
 
@@ -54,7 +54,7 @@ async def _looked(service: Service) -> Readiness:
 async def _answers(part: Awaitable[object]) -> bool:
     """With something: no predictor at all is none that answers."""
     try:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             return bool(await part)
     except (TaclError, TimeoutError):
         return False

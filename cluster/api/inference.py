@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, Field, model_validator
 import tacl
 from cluster.api import health
 from cluster.api.access import Guarded
-from cluster.api.dependencies import Look
+from cluster.api.dependencies import ReadRequest
 from cluster.api.limits import INPUTS, image_of_base64
 from cluster.api.predict import answered
 from cluster.api.schemas import Ask, Name, Wire
@@ -151,13 +151,13 @@ async def server_ready(request: Request) -> JSONResponse:
 
 
 @ROUTER.get("")
-async def server(_: Look) -> ServerMetadata:
+async def server(_: ReadRequest) -> ServerMetadata:
     """What serves."""
     return ServerMetadata(name=PLATFORM, version=tacl.__version__)
 
 
 @ROUTER.get("/models/{user}")
-async def metadata(user: Name, asked: Look) -> ModelMetadata:
+async def metadata(user: Name, asked: ReadRequest) -> ModelMetadata:
     """Name, version, inputs and outputs of a user's model."""
     user = asked.caller.user(user)
     model = await asked.ask(CoordinatorAPI.composition, user)
@@ -172,14 +172,14 @@ async def metadata(user: Name, asked: Look) -> ModelMetadata:
 
 
 @ROUTER.get("/models/{user}/ready")
-async def model_ready(user: Name, asked: Look) -> ModelReady:
+async def model_ready(user: Name, asked: ReadRequest) -> ModelReady:
     """Whether the user has a model."""
     await asked.ask(CoordinatorAPI.composition, user := asked.caller.user(user))
     return ModelReady(name=user, ready=True)
 
 
 @ROUTER.post("/models/{user}/infer", response_model_exclude_none=True)
-async def infer(user: Name, body: InferRequest, asked: Look) -> InferResponse:
+async def infer(user: Name, body: InferRequest, asked: ReadRequest) -> InferResponse:
     """The likeliest task and class of each input, as `/v1/predict` says them."""
     if body.model_name not in (None, user):
         raise BadConfig(f"the body asks model {body.model_name}, the path {user}; name one")

@@ -17,14 +17,14 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from cluster.api.access import ADMINS, Guarded
-from cluster.api.dependencies import Look
+from cluster.api.dependencies import ReadRequest
 from cluster.domain.api import CoordinatorAPI
 from cluster.domain.figures import CoordinatorFigures, PredictorFigures, StoreFigures
 from tacl.errors import TaclError
 
 F = TypeVar("F")
 SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
-PATIENCE = 5.0  # seconds for a part to answer: Prometheus gives up after ten
+TIMEOUT = 5.0  # seconds for a part to answer: Prometheus gives up after ten
 METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 ROUTER = APIRouter(route_class=Guarded, tags=["service"])
 
@@ -61,7 +61,7 @@ TEXT: dict[int | str, dict[str, Any]] = {
 
 
 @ROUTER.get("/metrics", openapi_extra=ADMINS, response_model=None, responses=TEXT)
-async def metrics(request: Request, asked: Look) -> PlainTextResponse:
+async def metrics(request: Request, asked: ReadRequest) -> PlainTextResponse:
     """Figures in the text format of Prometheus; for an admin's token."""
     service = asked.service
     parts = {
@@ -84,7 +84,7 @@ async def _told(
     """Whether it answers now, and what it tells. The others are told all the same: who looks why
     needs them. No predictor at all is none that answers."""
     try:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             found = await part
             return bool(found), list(of(found))
     except (TaclError, TimeoutError):

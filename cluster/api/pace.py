@@ -83,7 +83,7 @@ class _Line:
                 self.begun += 1
 
 
-class InTurns:
+class SenderLimiter:
     """ASGI: around Serve's proxy. A sender is a token that was good here, else an address: whoever
     makes tokens up is one sender."""
 
@@ -148,7 +148,7 @@ class InTurns:
         return AMONG_OTHERS if others else ALONE
 
 
-PACED = Middleware(InTurns)
+PACED = Middleware(SenderLimiter)
 
 
 def _digest(scope: Scope) -> str | None:

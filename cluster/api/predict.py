@@ -13,7 +13,7 @@ from fastapi import APIRouter, File, Form, UploadFile
 
 from cluster.api import limits
 from cluster.api.access import Guarded
-from cluster.api.dependencies import Asked, Look
+from cluster.api.dependencies import ApiRequest, ReadRequest
 from cluster.api.schemas import Ask, Explain, Input, Name
 from cluster.api.service import Question
 from cluster.data.amounts import PICTURE_BYTES
@@ -29,7 +29,7 @@ ROUTER = APIRouter(route_class=Guarded, tags=["predictions"])
 
 
 @ROUTER.post("/predict")
-async def predict(body: Ask, asked: Look) -> Answers:
+async def predict(body: Ask, asked: ReadRequest) -> Answers:
     """The likeliest task and class of each input, and the probabilities of all, from the user's
     model as it is now. Where tasks are named, those of their classes within each. Of more than
     64,000 probabilities the least likely of each task are left out: `more_classes`."""
@@ -39,7 +39,7 @@ async def predict(body: Ask, asked: Look) -> Answers:
 
 @ROUTER.post("/predict/files")
 async def predict_files(
-    asked: Look,
+    asked: ReadRequest,
     files: Annotated[list[UploadFile], File(description="Picture files.")],
     user: Annotated[Name | None, Form()] = None,
 ) -> Answers:
@@ -51,7 +51,7 @@ async def predict_files(
 
 
 @ROUTER.post("/explain")
-async def explain(body: Explain, asked: Look) -> Explanations:
+async def explain(body: Explain, asked: ReadRequest) -> Explanations:
     """What each vector of the user's model adds to the features and to every logit of each answer,
     and what is answered with it left out."""
     inputs = [_raw(one, place) for place, one in enumerate(body.inputs)]
@@ -75,7 +75,7 @@ def _raw(one: Input, place: int) -> bytes | str:
     return limits.image_of_base64(one.image or "", f"input {place}")
 
 
-async def answered(body: Ask, inputs: Sequence[bytes | str], asked: Asked) -> Answers:
+async def answered(body: Ask, inputs: Sequence[bytes | str], asked: ApiRequest) -> Answers:
     """What the user's model says of inputs that nobody looked at yet."""
     user, started, measured = asked.caller.user(body.user), time.perf_counter(), None
     async with deadline(body.seconds):
@@ -100,7 +100,7 @@ async def deadline(seconds: float) -> AsyncIterator[None]:
 
 
 async def _measured(
-    asked: Asked, user: str, model: Composition, body: Ask
+    asked: ApiRequest, user: str, model: Composition, body: Ask
 ) -> dict[str, TaskAccuracy]:
     """What the approximation costs: measured, shown and accepted before it may answer. To ask again
     is to look, so that a measuring that failed is told, and not begun anew each time; of the model

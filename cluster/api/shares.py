@@ -15,7 +15,7 @@ from tacl.errors import Overloaded, TooMany
 HOUR = 3600.0
 
 
-class Places:
+class ConcurrencyLimiter:
     """What may be held at the same time. One process, one thread: nothing is awaited between the
     count and the place."""
 
@@ -51,7 +51,7 @@ class Places:
             del self._held[user]
 
 
-class Hourly:
+class HourlyLimiter:
     """What may be used up within an hour."""
 
     def __init__(self, most: int) -> None:
@@ -75,11 +75,15 @@ class Shares:
     """Of one server process."""
 
     def __init__(self) -> None:
-        self.requests = Places("requests under way", each=64, all=1000)
-        self.listeners = Places("listeners", each=8, all=64)
-        self.bytes = Hourly(8 << 30)  # sent to us; an admin's are not counted, here and below
-        self.terms = Hourly(20_000)  # of recipes; each is kept in half a kilobyte or more
-        self.bodies = Places("bytes of requests in memory", each=256 << 20, all=512 << 20)
+        self.requests = ConcurrencyLimiter("requests under way", each=64, all=1000)
+        self.listeners = ConcurrencyLimiter("listeners", each=8, all=64)
+        self.bytes = HourlyLimiter(
+            8 << 30
+        )  # sent to us; an admin's are not counted, here and below
+        self.terms = HourlyLimiter(20_000)  # of recipes; each is kept in half a kilobyte or more
+        self.bodies = ConcurrencyLimiter(
+            "bytes of requests in memory", each=256 << 20, all=512 << 20
+        )
 
 
 def shares_of(request: Request) -> Shares:

@@ -10,15 +10,15 @@ from fastapi import Path as InPath
 from pydantic import Json, StrictBool
 
 from cluster.api.access import SUBMITTERS, Caller, Guarded
-from cluster.api.dependencies import Act, Asked, Look
+from cluster.api.dependencies import ApiRequest, ReadRequest, WriteRequest
 from cluster.api.schemas import AliasMove, Name, Reference
 from cluster.api.service import Upload
 from cluster.api.uploads import DESCRIPTION, FormReading, Templates, laid_down
 from cluster.domain import status as shown
 from cluster.domain.api import CoordinatorAPI
-from cluster.domain.following import Following
 from cluster.domain.receipts import CancelledTask, MovedAlias, RetriedTask, Submitted
 from cluster.domain.reports import AliasReport, InterferenceReport, TaskInterference, VectorStatus
+from cluster.domain.status_sync import StatusSync
 from cluster.domain.tasks import ANY, Options
 from tacl.errors import UnknownRun
 
@@ -32,7 +32,7 @@ Numbered = TypeVar("Numbered", shown.TaskStatus, shown.ShardStatus, shown.TaskDe
 
 @ROUTER.get("/status")
 async def status(
-    asked: Look,
+    asked: ReadRequest,
     since: Since = "",
     tasks: Annotated[list[Name] | None, Query(max_length=shown.NAMED)] = None,
 ) -> shown.ClusterStatus:
@@ -55,7 +55,7 @@ def _shown(found: Numbered, caller: Caller) -> Numbered:
 
 
 @ROUTER.get("/runs/{run_id}")
-async def run(run_id: RunId, asked: Look) -> shown.RunStatus:
+async def run(run_id: RunId, asked: ReadRequest) -> shown.RunStatus:
     """Status of a run."""
     found = await asked.tell(CoordinatorAPI.run, run_id)
     if not asked.caller.may_know(found):
@@ -64,17 +64,17 @@ async def run(run_id: RunId, asked: Look) -> shown.RunStatus:
 
 
 @ROUTER.get("/tasks")
-async def list_tasks(asked: Look) -> Sequence[shown.TaskStatus]:
+async def list_tasks(asked: ReadRequest) -> Sequence[shown.TaskStatus]:
     """By arrival."""
-    following = Following()
-    while (told := following.hear(await status(asked, following.version))).more:
+    following = StatusSync()
+    while (told := following.apply(await status(asked, following.version))).more:
         pass
     return told.tasks
 
 
 @ROUTER.post("/tasks", status_code=202, openapi_extra=SUBMITTERS)
 async def submit(
-    asked: Act,
+    asked: WriteRequest,
     reading: FormReading,
     name: Annotated[Name, Form(examples=["faces"])],
     file: Annotated[UploadFile, File(description=DESCRIPTION)],
@@ -91,7 +91,7 @@ async def submit(
 
 
 @ROUTER.post("/references", status_code=202, openapi_extra=SUBMITTERS)
-async def submit_reference(asked: Act, body: Reference) -> Submitted:
+async def submit_reference(asked: WriteRequest, body: Reference) -> Submitted:
     """Submit a data set that is available on the server."""
     data = asked.service.reference(body.reference)
     how = (asked.caller.name, body.private, body.options, asked.context.request_id)
@@ -99,7 +99,7 @@ async def submit_reference(asked: Act, body: Reference) -> Submitted:
     return await _submit(asked, upload, body.again)
 
 
-async def _submit(asked: Asked, upload: Upload, again: bool) -> Submitted:
+async def _submit(asked: ApiRequest, upload: Upload, again: bool) -> Submitted:
     asked.caller.require_own_name(upload.name)
     await asked.ask(CoordinatorAPI.admit, upload.name)
     submission = await asked.service.prepare(upload)
@@ -107,7 +107,7 @@ async def _submit(asked: Asked, upload: Upload, again: bool) -> Submitted:
 
 
 @ROUTER.get("/tasks/{name}")
-async def task(name: TaskName, asked: Look) -> shown.TaskDetail:
+async def task(name: TaskName, asked: ReadRequest) -> shown.TaskDetail:
     """One task with its runs, and the curves of its vectors."""
     found = await asked.tell(CoordinatorAPI.task, name)
     shards = tuple(_shown(shard, asked.caller) for shard in found.shards)
@@ -116,7 +116,7 @@ async def task(name: TaskName, asked: Look) -> shown.TaskDetail:
 
 @ROUTER.post("/tasks/{name}/cancel", openapi_extra=SUBMITTERS)
 async def cancel(
-    name: TaskName, asked: Act, keep: Annotated[StrictBool, Body(embed=True)] = False
+    name: TaskName, asked: WriteRequest, keep: Annotated[StrictBool, Body(embed=True)] = False
 ) -> CancelledTask:
     """Stop what is owed of this task. One without a vector leaves, unless told to keep it: then
     `retry` goes on from its checkpoint."""
@@ -124,21 +124,21 @@ async def cancel(
 
 
 @ROUTER.post("/tasks/{name}/retry", openapi_extra=SUBMITTERS)
-async def retry(name: TaskName, asked: Act) -> RetriedTask:
+async def retry(name: TaskName, asked: WriteRequest) -> RetriedTask:
     """Queue what failed or was cancelled again, but evaluations and compositions: ask for these
     anew."""
     return await asked.tell(CoordinatorAPI.retry, name)
 
 
 @ROUTER.get("/tasks/{name}/events")
-async def task_events(name: TaskName, asked: Look, after: Told = 0) -> Sequence[shown.Event]:
+async def task_events(name: TaskName, asked: ReadRequest, after: Told = 0) -> Sequence[shown.Event]:
     """What happened to a task, oldest first, a page at a time."""
     return await asked.tell(CoordinatorAPI.logs, name, after)
 
 
 @ROUTER.get("/vectors")
 async def vectors(
-    asked: Look,
+    asked: ReadRequest,
     task: Name | None = None,
     after: Annotated[str, Query(pattern="^$|^[A-Za-z0-9_.-]{1,64}@v[0-9]{1,9}$")] = "",
 ) -> Sequence[VectorStatus]:
@@ -148,7 +148,7 @@ async def vectors(
 
 
 @ROUTER.get("/tasks/{name}/aliases")
-async def aliases(name: TaskName, asked: Look, after: Told = 0) -> AliasReport:
+async def aliases(name: TaskName, asked: ReadRequest, after: Told = 0) -> AliasReport:
     """What the names of this task's versions mean, and what they meant before, a page of changes at
     a time."""
     return await asked.tell(CoordinatorAPI.aliases, name, after)
@@ -159,7 +159,7 @@ async def move_alias(
     name: TaskName,
     alias: Annotated[Name, InPath(examples=["champion"])],
     body: AliasMove,
-    asked: Act,
+    asked: WriteRequest,
 ) -> MovedAlias:
     """Let an alias mean a version, if it still means the expected one."""
     expected = ANY if body.expected == "any" else body.expected
@@ -168,7 +168,7 @@ async def move_alias(
 
 @ROUTER.get("/interference")
 async def interference(
-    asked: Look, tasks: Annotated[list[Name] | None, Query(max_length=24)] = None
+    asked: ReadRequest, tasks: Annotated[list[Name] | None, Query(max_length=24)] = None
 ) -> InterferenceReport:
     """What the champions of these tasks, by default of the newest, do to each other's tasks
     (tau_jp, logits), and what that warns of; and the loudest pairs of all tasks."""
@@ -176,6 +176,6 @@ async def interference(
 
 
 @ROUTER.get("/tasks/{name}/interference")
-async def interference_of(name: TaskName, asked: Look) -> TaskInterference:
+async def interference_of(name: TaskName, asked: ReadRequest) -> TaskInterference:
     """What the champion of this task does to all others, and theirs to it, the loudest first."""
     return await asked.tell(CoordinatorAPI.interference_of, name)

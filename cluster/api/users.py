@@ -13,7 +13,7 @@ from fastapi import APIRouter, Path
 
 from cluster.api.access import ADMINS, Guarded
 from cluster.api.compositions import After, UserName, Whose
-from cluster.api.dependencies import Act, Look
+from cluster.api.dependencies import ReadRequest, WriteRequest
 from cluster.api.schemas import NewToken, Successor
 from cluster.domain.api import CoordinatorAPI
 from cluster.domain.users import Holder, IssuedToken, RevokedTokens, Role, TokenStatus, Usage
@@ -24,40 +24,42 @@ Digits = Annotated[str, Path(pattern="^[0-9a-f]{8}$", examples=["5b0c4d7e"])]
 
 
 @ROUTER.get("/me")
-async def me(asked: Look) -> Holder:
+async def me(asked: ReadRequest) -> Holder:
     """Whose token this is, and its role."""
     return Holder(user=asked.caller.name, role=asked.caller.role)
 
 
 @ROUTER.get("/tokens")
-async def tokens(asked: Look, whose: Whose = None, after: After = "") -> Sequence[TokenStatus]:
+async def tokens(
+    asked: ReadRequest, whose: Whose = None, after: After = ""
+) -> Sequence[TokenStatus]:
     """The caller's tokens: role, when each was made, ends, and was last used. An admin sees
     everybody's, a page at a time."""
     return await asked.service.ask(CoordinatorAPI.tokens, asked.caller.among(whose), after)
 
 
 @ROUTER.get("/usage")
-async def usage(asked: Look, whose: Whose = None, after: After = "") -> Sequence[Usage]:
+async def usage(asked: ReadRequest, whose: Whose = None, after: After = "") -> Sequence[Usage]:
     """What the caller has of the cluster, and the most that one may have who is no admin. An admin
     sees everybody's, a page at a time."""
     return await asked.service.ask(CoordinatorAPI.usage, asked.caller.among(whose), after)
 
 
 @ROUTER.post("/users/{user}/tokens", openapi_extra=ADMINS)
-async def issue(user: UserName, body: NewToken, asked: Act) -> IssuedToken:
-    """Let a token be a user's from now on."""
+async def issue(user: UserName, body: NewToken, asked: WriteRequest) -> IssuedToken:
+    """Issue a token to a user: register the sha256 of a token that the caller made."""
     given = (user, body.role, body.token_hash, body.days)
     return await asked.tell(CoordinatorAPI.issue_token, *given)
 
 
 @ROUTER.delete("/users/{user}/tokens")
-async def revoke(user: UserName, asked: Act) -> RevokedTokens:
+async def revoke(user: UserName, asked: WriteRequest) -> RevokedTokens:
     """End all tokens of a user, at once: one's own, or as an admin anybody's."""
     return await asked.tell(CoordinatorAPI.revoke_tokens, asked.caller.user(user))
 
 
 @ROUTER.post("/tokens/{token}/rotate")
-async def rotate(token: Digits, body: Successor, asked: Act) -> IssuedToken:
+async def rotate(token: Digits, body: Successor, asked: WriteRequest) -> IssuedToken:
     """Let a token take the place of one that the caller sees, which ends within an hour. Its role
     is the same, and not above the caller's."""
     if (user := asked.caller.only) is not None:  # an admin may rotate any

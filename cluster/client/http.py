@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 SECONDS = 120.0
 UPLOAD_SECONDS = 1800.0  # others' data sets are read before, and each row is checked
-PATIENCE = 30.0  # seconds in which a request is asked again
+RETRY_SECONDS = 30.0  # seconds in which a request is asked again
 PAUSE = 0.5  # seconds, where the server names none
 ROUTES = "/-/routes"  # what a 404 of Serve's proxy advises, while it has no application
 
@@ -195,7 +195,7 @@ class Server:
         self, verb: str, path: str, headers: dict[str, str], content: dict[str, Any]
     ) -> httpx2.Response:
         content["headers"] = self._headers | headers
-        until = time.monotonic() + PATIENCE
+        until = time.monotonic() + RETRY_SECONDS
         answer = self._sent(verb, path, content)
         while (pause := _pause(answer)) is not None and time.monotonic() + pause < until:
             time.sleep(pause)

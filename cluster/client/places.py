@@ -25,9 +25,7 @@ class Place:
         if hub.is_repository(str(out)):
             return Place(hub.Repository.parse(str(out)), public)
         if public:
-            raise BadConfig(
-                "--public is of a repository, --out hf:OWNER/NAME; a folder is a folder"
-            )
+            raise BadConfig("--public is for a repository (--out hf:OWNER/NAME), not for a folder")
         return Place(Path(os.path.expanduser(out)))
 
     @property

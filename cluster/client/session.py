@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, Protocol, TypeVar
 from cluster.api.service import Answered, Question
 from cluster.domain.api import CoordinatorAPI
 from cluster.domain.base import Base, RequestContext, new_id
-from cluster.domain.following import Following
+from cluster.domain.status_sync import StatusSync
 from cluster.storage.home import Home
 from tacl.errors import BadConfig, NotAllowed
 
@@ -78,7 +78,7 @@ class Session:
         self.home = Home(place.resolve())
         self.user = user or _whoami()
         self._server, self._coordinator, self._predictor = server, coordinator, predictor
-        self._following = Following()
+        self._following = StatusSync()
 
     @cached_property
     def coordinator(self) -> CoordinatorAPI:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from functools import partial
 
-from cluster.coordinator.shell import Decision, Shell
+from cluster.coordinator.handler import Decision, RequestHandler
 from cluster.domain.base import RequestContext
 from cluster.domain.names import checked_name, meant
 from cluster.domain.users import DAYS, ROLES, IssuedToken, RevokedTokens, Role
@@ -20,7 +20,7 @@ TOKENS = 100  # of a user, past which nobody but an admin makes more
 HOUR = int(OVERLAP)
 
 
-class AccountRequests(Shell):
+class AccountRequests(RequestHandler):
     """Methods of `cluster.domain.api.CoordinatorAPI`."""
 
     def issue_token(

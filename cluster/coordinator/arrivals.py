@@ -58,7 +58,7 @@ class Arrivals:
         self._log: dict[str, dict[int, Arrival]] = {}  # task -> version of its shard -> arrival
         self._changes: list[tuple[int, str]] = []  # (step, task), by step
         self._last: tuple[Shard, ...] | None = ()  # what steps after every change see
-        self.hear(log)
+        self.apply(log)
 
     @property
     def tasks(self) -> set[str]:
@@ -81,13 +81,13 @@ class Arrivals:
 
     def record(self, change: ShardChange, last: int) -> None:
         """Of a lease up to step `last`, once it is in the registry."""
-        self.hear(Arrival(step=change.step, shard=shard) for shard in change.newcomers)
+        self.apply(Arrival(step=change.step, shard=shard) for shard in change.newcomers)
         told = [one for task in change.left for one in self._log[task].values()]
         left = {"left": change.step}
-        self.hear(one.model_copy(update=left) for one in told if one.left is None)
+        self.apply(one.model_copy(update=left) for one in told if one.left is None)
         self.reached = max(self.reached, last)
 
-    def hear(self, arrivals: Iterable[Arrival]) -> None:
+    def apply(self, arrivals: Iterable[Arrival]) -> None:
         """Also what was heard before."""
         for one in arrivals:
             self._log.setdefault(one.shard.task, {})[one.shard.version] = one

@@ -50,7 +50,7 @@ Owners = frozenset[frozenset[str]]  # who sees all of one of these owners' priva
 
 
 @dataclass(frozen=True)
-class Vanished:
+class Tombstone:
     """What is there no more; of a run, by what its readers are known."""
 
     kind: RunKind | Literal["task"] = "task"
@@ -58,7 +58,7 @@ class Vanished:
     owners: Owners = frozenset()
 
 
-Entry = TaskEntry | RunRecord | Vanished
+Entry = TaskEntry | RunRecord | Tombstone
 
 
 class Key(NamedTuple):
@@ -75,7 +75,7 @@ class Version(NamedTuple):
     fits: int
 
 
-class Quiet(NamedTuple):
+class Unchanged(NamedTuple):
     """For this reader nothing changed after the entry `since`, up to the entry `until`."""
 
     since: int
@@ -99,12 +99,12 @@ class Board:
         self._secret = secrets.token_bytes(16)
         self._versions: dict[str, Version] = {}  # as they were told
         self._fits: Counter[str] = Counter()  # by the owner of private tasks, "" of none
-        self._quiet: dict[tuple[str | None, bool], Quiet] = {}  # by reader
+        self._unchanged: dict[tuple[str | None, bool], Unchanged] = {}  # by reader
         self._owners: Mapping[str, str] = {}  # of the private tasks
         self._entries: dict[Key, Entry] = {}
         self._numbers: dict[Key, int] = {}  # in the same order
         self._waiting: dict[Key, None] = {}  # of these, what waits
-        self._vanished: dict[Key, None] = {}  # and what is gone, in the same order
+        self._tombstones: dict[Key, None] = {}  # and what is gone, in the same order
         self._number = self._floor = 0
         self._left: dict[str, RunRecord] = {}  # work that is owed, or failed or was cancelled
         self._event = self._writes = -1  # as of the last look
@@ -123,7 +123,7 @@ class Board:
         before = self._versions.get(since, Version(-1, 0))
         whole = before.number < self._floor or before.fits != fits
         reader, last = (context.user, context.limited), 0 if whole else before.number
-        quiet = self._quiet.get(reader, Quiet(-1, -1))
+        quiet = self._unchanged.get(reader, Unchanged(-1, -1))
         begin = quiet.until if quiet.since == last else last
         told, more = list[tuple[Key, Entry]](), False
         for key in self._since(begin):
@@ -133,11 +133,11 @@ class Board:
             if more := len(told) == SHOWN:
                 break
             last = self._numbers[key]
-            if not (whole and isinstance(entry, Vanished)):
+            if not (whole and isinstance(entry, Tombstone)):
                 told.append((key, entry))
         last = max(last, self._floor)
         if not more:
-            _keep(self._quiet, reader, Quiet(last, self._number), READERS)
+            _keep(self._unchanged, reader, Unchanged(last, self._number), READERS)
         return Page(self._written(Version(last, fits)), whole, more, told)
 
     def alone(self, names: Collection[str]) -> Page:
@@ -147,7 +147,7 @@ class Board:
         keys += [Key(False, run.run_id) for run in runs]
         found = ((key, self._entries[key]) for key in keys if key in self._entries)
         told: list[tuple[Key, Entry]] = [
-            (key, entry) for key, entry in found if not isinstance(entry, Vanished)
+            (key, entry) for key, entry in found if not isinstance(entry, Tombstone)
         ]
         return Page("", whole=True, more=False, entries=told)
 
@@ -204,13 +204,13 @@ class Board:
     def _put(self, key: Key, entry: TaskEntry | RunRecord | None) -> None:
         if entry is None:
             old = self._entries.get(key)
-            if old is None or isinstance(old, Vanished):
+            if old is None or isinstance(old, Tombstone):
                 return
             self._entries[key] = self._gone(old)
-            self._vanished[key] = None
+            self._tombstones[key] = None
         else:
             self._entries[key] = entry
-            self._vanished.pop(key, None)
+            self._tombstones.pop(key, None)
         self._waiting.pop(key, None)
         if _waits(self._entries[key]):
             self._waiting[key] = None
@@ -218,10 +218,10 @@ class Board:
         if entry is None:
             self._forget()
 
-    def _gone(self, entry: TaskEntry | RunRecord) -> Vanished:
+    def _gone(self, entry: TaskEntry | RunRecord) -> Tombstone:
         if isinstance(entry, TaskEntry):
-            return Vanished()
-        return Vanished(entry.kind, entry.user, owners_of(entry, self._owners))
+            return Tombstone()
+        return Tombstone(entry.kind, entry.user, owners_of(entry, self._owners))
 
     def _touch(self, keys: Collection[Key]) -> None:
         for key in keys:
@@ -231,10 +231,10 @@ class Board:
 
     def _forget(self) -> None:
         """The oldest half of what is gone, once it is much."""
-        if len(self._vanished) > REMEMBERED:
-            for key in [*islice(self._vanished, REMEMBERED // 2)]:
+        if len(self._tombstones) > REMEMBERED:
+            for key in [*islice(self._tombstones, REMEMBERED // 2)]:
                 self._floor = self._numbers.pop(key)
-                del self._entries[key], self._vanished[key]
+                del self._entries[key], self._tombstones[key]
 
     def _tell_who_waits(self, plan: object) -> None:
         if plan != self._plan:
@@ -243,7 +243,7 @@ class Board:
 
     def _read(self, state: State) -> None:
         begins = self._event < 0
-        event, found = self._registry.happened(self._event)
+        event, found = self._registry.events_after(self._event)
         if begins or len(found) > MANY:
             self._read_tasks(None)
             self._read_runs(None)

@@ -7,7 +7,7 @@ from functools import partial
 
 from cluster.coordinator import work_orders
 from cluster.coordinator.acceptance import blobs_of, require_given
-from cluster.coordinator.shell import Decision, Shell
+from cluster.coordinator.handler import Decision, RequestHandler
 from cluster.domain.base import BlobRef, RequestContext
 from cluster.domain.compositions import Composition, CompositionMethod
 from cluster.domain.methods import answering, require_linearized, require_parts, require_possible
@@ -23,7 +23,7 @@ from tacl.compose.terms import MERGES, Term, parse_recipe
 from tacl.errors import BadConfig, BadRecipe, UnknownRun
 
 
-class CompositionRequests(Shell):
+class CompositionRequests(RequestHandler):
     """Methods of `cluster.domain.api.CoordinatorAPI`."""
 
     # -- sums
@@ -64,7 +64,7 @@ class CompositionRequests(Shell):
         rows = [kind for kind in ("fit", "adapt") if getattr(how, kind) is not None]
         require_possible(how.method, recipe, rows, how.select)
         if how.method == "sum":
-            raise BadConfig("a sum is not made, it is there at once: compose it without a method")
+            raise BadConfig("a sum needs no run: compose it without a method")
         parts = {"user": user, "terms": list(terms), "making": how.model_dump()}
 
         def decide() -> Decision[QueuedRun]:

@@ -111,7 +111,7 @@ class Coordinator(TaskRequests, VectorRequests, CompositionRequests, RunRequests
                 with self._writing():
                     self._registry.forget_fits(run_ids)
                 self._execution.answers_with(self._execution.heads.forgotten(run_ids))
-                self._execution.happened(Forgotten(run_ids))
+                self._execution.apply_events(Forgotten(run_ids))
 
 
 if TYPE_CHECKING:

@@ -50,14 +50,14 @@ class Erasing:
         self._deletes = False
         if self.owed:
             self.owed = False  # before the registry is read: it may be owed anew meanwhile
-            if not self._retries.done(KEY, self._erase):
+            if not self._retries.try_now(KEY, self._erase):
                 self.owed = True
         if time.monotonic() - self._looked > PACE:
-            self._retries.done(LEFT, self._delete_left)
-            self._retries.done(HALF, partial(garbage.sweep, self._home, self._blobs))
+            self._retries.try_now(LEFT, self._delete_left)
+            self._retries.try_now(HALF, partial(garbage.sweep, self._home, self._blobs))
             self._looked = time.monotonic()
         if self._garbage:
-            self._retries.done(GARBAGE, self._delete)
+            self._retries.try_now(GARBAGE, self._delete)
         return self._deletes
 
     def collect(self, digests: Iterable[str]) -> None:

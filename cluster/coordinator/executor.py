@@ -81,9 +81,9 @@ class Execution:
         # Before anything is decided: what has no place at all keeps nothing else waiting.
         self.state.nodes, self.state.free = launcher.nodes(), launcher.free()
         self._look_at_shares()
-        self.happened(facts.NodesChanged(self.state.nodes, self.state.free))
+        self.apply_events(facts.NodesChanged(self.state.nodes, self.state.free))
 
-    def happened(self, *events: facts.Event) -> None:
+    def apply_events(self, *events: facts.Event) -> None:
         """Facts that the registry has, and what follows from them. Where that is to be read again,
         it tells them itself."""
         if self.unsure:
@@ -104,7 +104,7 @@ class Execution:
             known = planned(run)
             about = run_id, run.kind, run.task, known.needs, known.urgency
             user = run.user if user is None else user
-            self.happened(facts.Requested(*about, user, known.model))
+            self.apply_events(facts.Requested(*about, user, known.model))
 
     def tick(self) -> None:
         """Take in what ended and what the cluster has now, and carry out what is due."""
@@ -165,7 +165,7 @@ class Execution:
         self._due = [facts.Stop(run_id, self._is_forgotten(run_id, state)) for run_id in others]
         self.state, self.heads = state, FittedHeads.of_all(self._registry, state.owners)
         self.unsure = False
-        self.happened(facts.NodesChanged(state.nodes, state.free))
+        self.apply_events(facts.NodesChanged(state.nodes, state.free))
 
     def _record_gone(self, run_ids: Set[str]) -> None:
         """Of runs that no process does, though the registry says that they run: how it ended, where
@@ -194,7 +194,7 @@ class Execution:
         nodes, free = self._launcher.nodes(), self._launcher.free()
         with self._lock:
             if (nodes, free) != (self.state.nodes, self.state.free):
-                self.happened(facts.NodesChanged(nodes, free))
+                self.apply_events(facts.NodesChanged(nodes, free))
 
     def _look_at_shares(self) -> None:
         """Now and again, where several users have runs."""
@@ -204,7 +204,7 @@ class Execution:
         users = {run.user for run in runs if run.state != RunState.FAILED and run.user is not None}
         taken = over(self._registry.ran_of(users)) if len(users) > 1 else frozenset[str]()
         if taken != self.state.over:
-            self.happened(facts.MinutesTaken(taken))
+            self.apply_events(facts.MinutesTaken(taken))
 
     # -- what ended
 
@@ -212,7 +212,7 @@ class Execution:
         """Without the lock: in a bucket it takes a while."""
         for run_id in list(self._cleared):
             clear = checkpoints(self._home, run_id).clear
-            if self._retries.done(("delete its checkpoints", run_id), clear):
+            if self._retries.try_now(("delete its checkpoints", run_id), clear):
                 del self._cleared[run_id]
 
     def _list(self) -> None:
@@ -222,13 +222,17 @@ class Execution:
             is_listed = self._lists.write(self.state, run_id)
             with self._lock:
                 if not is_listed and run_id in self.state.runs:  # a task may have taken it away
-                    self.happened(facts.Failed(run_id, "vectors moved before its tasks were known"))
+                    self.apply_events(
+                        facts.Failed(
+                            run_id, "champions changed before its list of tasks was written"
+                        )
+                    )
 
         with self._lock:
             new = {one.run_id for one in self._due if isinstance(one, facts.FitHeads)}
             due = [one.run_id for one in self._due if self._lists.awaits(self.state, one)]
         for run_id in (run_id for run_id in due if run_id not in new):
-            self._retries.done(("list its tasks", run_id), partial(write, run_id))
+            self._retries.try_now(("list its tasks", run_id), partial(write, run_id))
 
     def _settled(self, run_id: str, outcome: Outcome) -> bool:
         """Of a run that is to be stopped it is not recorded how it ended, also where it was asked
@@ -239,7 +243,7 @@ class Execution:
         if any(isinstance(one, facts.Stop) and one.run_id == run_id for one in self._due):
             return False
         settle = partial(self._settle, run_id, outcome)
-        return self._retries.done(("record its end", run_id), settle)
+        return self._retries.try_now(("record its end", run_id), settle)
 
     def _settle(self, run_id: str, outcome: Outcome) -> None:
         """Registry first, then the plan; repeated from the start when the registry cannot write."""
@@ -255,7 +259,7 @@ class Execution:
             self._cleared[run_id] = None
             self.forecast.ended(self.state, self.state.runs[run_id], time.time())
         self.forecast.forget(run_id)
-        self.happened(event)
+        self.apply_events(event)
 
     def _event(self, run_id: str, outcome: Outcome) -> facts.Event:
         """What the plan is told of it; a result is recorded then."""
@@ -274,7 +278,7 @@ class Execution:
             event = facts.Died(run_id, outcome.cause)
         if not isinstance(event, facts.Died | facts.PlaceGivenBack) and tracing.is_on():
             run = self._registry.run(run_id)
-            tracing.ran(run_id, run.created, kind=run.kind, task=run.task, cause=run.cause)
+            tracing.record_run(run_id, run.created, kind=run.kind, task=run.task, cause=run.cause)
         return event
 
     def _recorded(self, run_id: str, outcome: Finished) -> facts.Event:
@@ -290,10 +294,10 @@ class Execution:
         find any more, and the list of its tasks that is not stored yet."""
         due, self._due, waiting = self._due, list[facts.Instruction](), set[str]()
         for one in due:
-            key, do = ("carry it out", one.run_id), partial(self._do, one)
+            key, do = ("carrying out an instruction", one.run_id), partial(self._do, one)
             held = isinstance(one, facts.Start) and one.run_id in self._cleared
             held = held or one.run_id in waiting or self._lists.awaits(self.state, one)
-            if held or not self._retries.done(key, do):
+            if held or not self._retries.try_now(key, do):
                 self._due.append(one)
                 waiting.add(one.run_id)
 
@@ -359,7 +363,7 @@ class Execution:
             self._registry.interrupted(lost)
         for orphan in found.orphans:
             self._launcher.end(orphan)
-            LOG.info("ended: nobody waits for it", extra=_named(orphan))
+            LOG.info("orphaned learner ended", extra=_named(orphan))
         state = restored(self._registry, self._base.digest, {one.run_id for one in found.adopted})
         for attempt in sorted(found.adopted):
             self.underway.place(works[attempt], state.runs[attempt.run_id].needs)
@@ -372,7 +376,7 @@ class Execution:
         said, now = f"{type(error).__name__}: {error}", time.monotonic()
         if said != self._said or now - self._said_at > LONGEST:
             self._said_at = now
-            LOG.exception("what is due is tried again")
+            LOG.exception("a tick failed; it is retried")
         self._said = said
 
     def _forget_checkpoints(self) -> None:

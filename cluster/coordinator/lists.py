@@ -12,9 +12,9 @@ from cluster.coordinator import work_orders
 from cluster.coordinator.lock import Lock
 from cluster.domain.status import RunState
 from cluster.domain.work import FitWork
-from cluster.reading.fits import HeadFit, begun
+from cluster.reading.fits import HeadFit, warm_start
 from cluster.registry import Registry
-from cluster.scheduler import lessons
+from cluster.scheduler import champion_sets
 from cluster.scheduler import state as facts
 from cluster.scheduler.upkeep import fits
 from cluster.storage.blobs import Blobs
@@ -54,11 +54,11 @@ class Lists:
             with self._lock:
                 champions = self._champions.get(run_id)
                 if champions is None and run_id in fits(state):
-                    champions = lessons.champions(state, work.owner)
+                    champions = champion_sets.champions(state, work.owner)
                 known = self._fits()
             if champions is None:
                 return False
-            earlier = begun(known, work.owner, champions)
+            earlier = warm_start(known, work.owner, champions)
             work = work_orders.listed(self._registry, self._blobs, work, champions, earlier)
             with self._lock:
                 self._registry.listed(work)

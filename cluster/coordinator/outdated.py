@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from cluster.domain.status import OWED
 from cluster.domain.work import EvaluateWork
-from cluster.reading.fits import Added, HeadFit, added, added_by, asked, told
+from cluster.reading.fits import Added, HeadFit, added, added_by, fits_in_use, fits_shown
 from cluster.registry import Registry
 from cluster.scheduler import upkeep
 from cluster.scheduler.state import State
@@ -27,10 +27,10 @@ class Outdated:
         """At everybody's model and what is to be evaluated; then, at those of since the last
         look."""
         if self._needed is None:
-            self._needed = told(self._fits, self._champions)
-        since, self._event = self._event, registry.happened(-1)[0]
+            self._needed = fits_shown(self._fits, self._champions)
+        since, self._event = self._event, registry.events_after(-1)[0]
         if any(fit.run_id not in self._needed for fit in self._fits):
-            self._needed |= asked(self._fits, _models(registry, since), self._owners)
+            self._needed |= fits_in_use(self._fits, _models(registry, since), self._owners)
 
     def run_ids(self, state: State, kept: Iterable[HeadFit]) -> list[str]:
         """Fits that may be deleted: no model, no evaluation that is owed and no champion uses them,
@@ -49,7 +49,7 @@ def _models(registry: Registry, since: int) -> Iterator[Added]:
     """What is added by everybody's, or by what became somebody's after an event of this number."""
     runs = None
     if since >= 0:
-        runs = {one.run_id for one in registry.happened(since)[1] if one.run_id}
+        runs = {one.run_id for one in registry.events_after(since)[1] if one.run_id}
     for run in registry.runs(states=OWED, kinds=("evaluate",), run_ids=runs):
         if isinstance(run.work, EvaluateWork):
             yield added(run.work.composition)

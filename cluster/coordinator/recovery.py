@@ -108,7 +108,7 @@ def _restore_vectors(state: State, registry: Registry) -> None:
                 if current.get(one.on) == (one.shard_digest, one.head)
             }
     restore(state, rows)
-    state.crowned = dict.fromkeys(task for task in state.tasks if task in state.champions)
+    state.promoted = dict.fromkeys(task for task in state.tasks if task in state.champions)
 
 
 def planned(record: RunRecord, running: bool = False) -> PlannedRun:

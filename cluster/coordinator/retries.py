@@ -32,7 +32,7 @@ class Retries:
         self._clock = clock
         self._failures: dict[Key, Failure] = {}
 
-    def done(self, key: Key, do: Callable[[], object]) -> bool:
+    def try_now(self, key: Key, do: Callable[[], object]) -> bool:
         """Try it, unless it is too early after a failure; whether it was done now."""
         before = self._failures.get(key)
         if before is not None and self._clock() < before.again:
@@ -44,7 +44,7 @@ class Retries:
             pause, cause = pause_after(count), f"{type(error).__name__}: {error}"
             self._failures[key] = Failure(count, self._clock() + pause, cause)
             told = {"run_id": key[1], "error": type(error).__name__}
-            LOG.exception("%s: tried again after %.1f s", key[0], pause, extra=told)
+            LOG.exception("%s failed; retrying in %.1f s", key[0], pause, extra=told)
             return False
         self._failures.pop(key, None)
         return True

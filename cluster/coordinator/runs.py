@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from itertools import dropwhile, islice
 
 from cluster.coordinator.arrivals import ShardChange, is_met
-from cluster.coordinator.shell import Shell
-from cluster.coordinator.underway import Heard, Told
+from cluster.coordinator.handler import RequestHandler
+from cluster.coordinator.underway import LeaseCursor, LeaseState
 from cluster.domain.base import PAGE, RequestContext
 from cluster.domain.outcomes import Lost
 from cluster.domain.status import RunStatus
@@ -19,18 +19,20 @@ from cluster.scheduler import upkeep
 from tacl.errors import RunFailed
 
 
-class RunRequests(Shell):
+class RunRequests(RequestHandler):
     """`cluster.domain.api.RunAPI`, and what people ask of a run."""
 
     def lease(self, asked: Lease) -> Leave:
         with self._reading():
             told = self._execution.underway.told(asked.run_id, asked.attempt)
             if asked.since > told.arrivals.reached:  # a database forgot, the learner lives on
-                raise Lost(f"nobody remembers what run {asked.run_id} heard of step {asked.since}")
+                raise Lost(
+                    f"the registry has no lease of run {asked.run_id} up to step {asked.since}"
+                )
             if told.arrivals.is_replayed(asked.last):
                 change, heard = ShardChange(asked.first), told.heard
             else:
-                tasks, heard = self._to_hear(told)
+                tasks, heard = self._pending_changes(told)
                 change = self._change(told, asked.first, tasks)
             with self._writing():
                 joins = change.step, change.newcomers, change.left
@@ -47,7 +49,7 @@ class RunRequests(Shell):
         run = self._state.runs.get(run_id)
         return run is not None and run.gives_way
 
-    def _to_hear(self, told: Told) -> tuple[list[str], Heard]:
+    def _pending_changes(self, told: LeaseState) -> tuple[list[str], LeaseCursor]:
         """Tasks whose samples a run may not know as they are now, about a page, and what it has
         heard of then."""
         if told.heard is None:
@@ -59,9 +61,11 @@ class RunRequests(Shell):
             gone, (changes, after) = set[str](), told.heard
         changed = self._changed[changes : changes + PAGE]
         later, reached = self._news(told, after, PAGE - len(changed))
-        return [*dict.fromkeys([*gone, *changed, *later])], Heard(changes + len(changed), reached)
+        return [*dict.fromkeys([*gone, *changed, *later])], LeaseCursor(
+            changes + len(changed), reached
+        )
 
-    def _news(self, told: Told, after: int, most: int) -> tuple[list[str], int]:
+    def _news(self, told: LeaseState, after: int, most: int) -> tuple[list[str], int]:
         """Of the tasks that arrived after this one those that are news to a run, and up to which
         one it was looked."""
         found = list[str]()
@@ -81,12 +85,12 @@ class RunRequests(Shell):
         near = islice(there, max(0, after + 1 - left), None)
         return dropwhile(lambda one: one.ordinal <= after, near)
 
-    def _change(self, told: Told, first: int, tasks: Sequence[str]) -> ShardChange:
+    def _change(self, told: LeaseState, first: int, tasks: Sequence[str]) -> ShardChange:
         """What a lease from step `first` brings of the samples of these tasks."""
         now = (self._behind_head(name) for name in tasks if name in self._shards)
         return told.arrivals.change(first, [one for one in now if self._meets(told, one)], tasks)
 
-    def _meets(self, told: Told, shard: Shard) -> bool:
+    def _meets(self, told: LeaseState, shard: Shard) -> bool:
         visibility = Visibility(told.owner, self._state.owners)
         return is_met(shard, told.own, visibility, not upkeep.shares(self._state, shard.task))
 

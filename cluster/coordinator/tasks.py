@@ -7,7 +7,7 @@ from functools import partial
 
 from cluster.coordinator import work_orders
 from cluster.coordinator.acceptance import require_sound
-from cluster.coordinator.shell import Decision, Shell
+from cluster.coordinator.handler import Decision, RequestHandler
 from cluster.domain.base import BlobRef, RequestContext
 from cluster.domain.receipts import (
     CancelledTask,
@@ -43,7 +43,7 @@ def with_precision(submission: Submission, faster: Precision) -> Submission:
     return submission.model_copy(update={"options": options})
 
 
-class TaskRequests(Shell):
+class TaskRequests(RequestHandler):
     """Methods of `cluster.domain.api.CoordinatorAPI`."""
 
     def admit(self, context: RequestContext, name: str | None) -> None:
@@ -214,7 +214,7 @@ class TaskRequests(Shell):
 
     def _withdraw(self, removed: Removed) -> None:
         self._has_now(removed.task, None)
-        self._execution.happened(removed)
+        self._execution.apply_events(removed)
 
     def _arrived(self, shard: Shard, submission: Submission) -> None:
         self._has_now(shard.task, shard)
@@ -222,7 +222,7 @@ class TaskRequests(Shell):
         whose = submission.owner, submission.private
         allowed = allowance(submission.train.rows, submission.options)
         facts = shard.task, shard.ordinal, submission.options, digest, *whose, allowed
-        self._execution.happened(SamplesArrived(*facts))
+        self._execution.apply_events(SamplesArrived(*facts))
 
     def _require_new(self, context: RequestContext, submission: Submission) -> None:
         """Raises SameData, of tasks that the asker sees."""

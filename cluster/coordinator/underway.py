@@ -21,7 +21,7 @@ from cluster.storage.blobs import Blobs
 from tacl.errors import RunFailed
 
 
-class Heard(NamedTuple):
+class LeaseCursor(NamedTuple):
     """Of what a run heard since this process began: so many of the changes, and all tasks up to
     this one, by arrival."""
 
@@ -29,7 +29,7 @@ class Heard(NamedTuple):
     ordinal: int
 
 
-class Told:
+class LeaseState:
     """What a run that runs was told, its own task and whose that is."""
 
     def __init__(self, work: TrainWork, arrivals: Arrivals) -> None:
@@ -40,7 +40,7 @@ class Told:
     def anew(self, arrivals: Arrivals) -> None:
         """As the registry has it: its next leases look at the samples of all tasks."""
         self.arrivals = arrivals
-        self.heard: Heard | None = None
+        self.heard: LeaseCursor | None = None
 
 
 class Underway(Generic[H]):
@@ -53,7 +53,7 @@ class Underway(Generic[H]):
         self._lock, self._retries = lock, retries
         self._handles: dict[str, H] = {}
         self._outcomes: dict[str, tuple[H, Outcome]] = {}  # not in the registry yet
-        self._told: dict[str, Told] = {}
+        self._told: dict[str, LeaseState] = {}
 
     @property
     def run_ids(self) -> frozenset[str]:
@@ -64,7 +64,7 @@ class Underway(Generic[H]):
         """How many run."""
         return len(self._told)
 
-    def told(self, run_id: str, attempt: int | None) -> Told:
+    def told(self, run_id: str, attempt: int | None) -> LeaseState:
         """RunFailed when `attempt` is no longer the one that runs."""
         told = self._told.get(run_id)
         if told is None or attempt not in (None, told.attempt):
@@ -73,7 +73,7 @@ class Underway(Generic[H]):
 
     def place(self, work: Work, needs: Needs) -> None:
         if isinstance(work, TrainWork):
-            self._told[work.run_id] = Told(work, self._arrivals(work.run_id))
+            self._told[work.run_id] = LeaseState(work, self._arrivals(work.run_id))
         self._handles[work.run_id] = self._launcher.start(work, needs)
 
     def reread(self, run_ids: Iterable[str]) -> None:
@@ -92,10 +92,10 @@ class Underway(Generic[H]):
             ended = self._launcher.ended(running)
 
         if running:
-            self._retries.done(("look at all that runs", next(iter(running))), together)
+            self._retries.try_now(("polling all learners", next(iter(running))), together)
         for run_id in ended:
             look = partial(self._look, run_id, running[run_id])
-            self._retries.done(("look at it", run_id), look)
+            self._retries.try_now(("polling the learner", run_id), look)
 
     def ended(self) -> Iterator[tuple[str, Outcome]]:
         """What is to be recorded: nothing of runs that were stopped, also since the one before."""
@@ -117,7 +117,7 @@ class Underway(Generic[H]):
         del self._handles[run_id], self._outcomes[run_id]
         self._told.pop(run_id, None)
 
-    def stop(self, run_id: str) -> Told | None:
+    def stop(self, run_id: str) -> LeaseState | None:
         """Harmless where it does not run. What cannot be ended now has leave for nothing more. What
         a training was told may be of thousands of tasks: freed by who asks."""
         told = self._told.pop(run_id, None)

@@ -8,16 +8,16 @@ from itertools import islice
 
 from cluster.coordinator import interference
 from cluster.coordinator.acceptance import row_of
-from cluster.coordinator.shell import Decision, Shell
+from cluster.coordinator.handler import Decision, RequestHandler
 from cluster.domain.base import RequestContext
 from cluster.domain.names import checked_alias
 from cluster.domain.receipts import MovedAlias
 from cluster.domain.reports import InterferenceReport, TaskInterference
 from cluster.domain.tasks import CHAMPION, GENERIC, VectorRef
-from cluster.scheduler.state import Championed, VectorVersion
+from cluster.scheduler.state import Promoted, VectorVersion
 
 
-class VectorRequests(Shell):
+class VectorRequests(RequestHandler):
     """Methods of `cluster.domain.api.CoordinatorAPI`."""
 
     def move_alias(
@@ -29,13 +29,13 @@ class VectorRequests(Shell):
             self._own_task(context, task)
             reference = self._registry.vector(task, version)
 
-            def crown() -> None:
+            def promote() -> None:
                 if name == CHAMPION:
-                    self._crowned(reference)
+                    self._promoted(reference)
 
             answer = MovedAlias(task=task, name=name, version=version)
             write = partial(self._registry.move_alias, task, name, version, expected)
-            return Decision(answer, write, crown)
+            return Decision(answer, write, promote)
 
         parts = {"task": task, "name": name, "version": version, "expected": expected}
         return self._once(context.request_id, "move_alias", parts, MovedAlias, decide)
@@ -58,8 +58,8 @@ class VectorRequests(Shell):
             self._seen_task(context, task)
             return interference.of_task(self._view(context), task)
 
-    def _crowned(self, reference: VectorRef) -> None:
+    def _promoted(self, reference: VectorRef) -> None:
         seen = self._registry.seen(reference.run_id)
         vector = VectorVersion(reference.version, reference.digest, seen)
         row = row_of(self._registry.effects(reference.task, reference.version))
-        self._execution.happened(Championed(reference.task, vector, row))
+        self._execution.apply_events(Promoted(reference.task, vector, row))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from cluster.coordinator.board import Entry, Key, Page, TaskEntry, Vanished, owners_of
+from cluster.coordinator.board import Entry, Key, Page, TaskEntry, Tombstone, owners_of
 from cluster.domain import status as shown
 from cluster.domain import work as orders
 from cluster.domain.base import Base, RequestContext
@@ -41,7 +41,7 @@ class PlanView(AskerView):
             base=base,
             tasks=tuple(sorted(tasks, key=lambda one: one.ordinal or 0)),
             work=tuple(self.run(one) for one in sorted(work, key=lambda one: one.number)),
-            gone=tuple(key.name for key, entry in page.entries if isinstance(entry, Vanished)),
+            gone=tuple(key.name for key, entry in page.entries if isinstance(entry, Tombstone)),
             room=room(self.state),
             trouble=trouble,
             version=page.version,
@@ -191,7 +191,7 @@ def is_seen(context: RequestContext, visibility: Visibility, key: Key, entry: En
         return visibility.sees(key.name)
     if context.limited and entry.kind in ("evaluate", "compose") and entry.user != context.user:
         return False
-    owners = entry.owners if isinstance(entry, Vanished) else owners_of(entry, visibility.owners)
+    owners = entry.owners if isinstance(entry, Tombstone) else owners_of(entry, visibility.owners)
     return visibility.viewer is None or any(one <= {visibility.viewer} for one in owners)
 
 

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from datasets.utils.extract import Extractor
 
 from cluster.data.amounts import VALUE_BYTES, decoded_bytes
-from cluster.data.written import PACKED
+from cluster.data.csv_dialect import PACKED
 from tacl.errors import BadSample, TooLarge
 
 ROWS = 4096  # read at once; fewer where rows of pictures cannot stay references

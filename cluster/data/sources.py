@@ -27,10 +27,10 @@ from datasets.data_files import url_to_fs
 from huggingface_hub import HfApi, constants
 
 from cluster.data.bad_rows import RowNames
+from cluster.data.csv_dialect import CsvDialect, is_table, sniff_dialect
 from cluster.data.expansion import require_bearable
 from cluster.data.frames import Rows, one_split
 from cluster.data.readers import OfWholeTables
-from cluster.data.written import Written, is_table, written
 from cluster.domain.names import meant
 from tacl.errors import (
     BadColumns,
@@ -123,7 +123,7 @@ def _in_memory(found: Splits) -> int:
     return sum(split.data.nbytes for split in found.values())
 
 
-def _written(data: str, path: Path, cache: Path, named: Collection[str]) -> Written | None:
+def _written(data: str, path: Path, cache: Path, named: Collection[str]) -> CsvDialect | None:
     """Of a CSV file, or of all files of a folder that are read as such. BadColumns when they are
     not alike."""
     files = _tables(data, path, cache) if path.is_dir() else [path]
@@ -132,7 +132,8 @@ def _written(data: str, path: Path, cache: Path, named: Collection[str]) -> Writ
     for file in files:
         _told(data, partial(require_bearable, file))
     found = {
-        str(file.relative_to(path)): _told(data, partial(written, file, named)) for file in files
+        str(file.relative_to(path)): _told(data, partial(sniff_dialect, file, named))
+        for file in files
     }
     first, *others = (replace(one, lines=()) for one in found.values())
     if any(other != first for other in others):
@@ -156,7 +157,7 @@ def _tables(data: str, path: Path, cache: Path) -> list[Path]:
     return sorted(Path(file) for files in splits.values() for file in files)
 
 
-def _places(path: Path, how: Written | None, found: Splits) -> RowNames:
+def _places(path: Path, how: CsvDialect | None, found: Splits) -> RowNames:
     """Lines are known of a file of one split whose rows are the reader's."""
     if len(found) != 1:
         return RowNames()
@@ -187,7 +188,7 @@ def located(data: str) -> Path | None:
     return None
 
 
-def _load(data: str, path: Path | None, cache: Path, how: Written | None) -> Splits:
+def _load(data: str, path: Path | None, cache: Path, how: CsvDialect | None) -> Splits:
     if path is None:
         name, _, configuration = data.partition(":")
         _ask_hub(name)

@@ -18,8 +18,8 @@ from cluster.domain.base import Base, BlobRef
 from cluster.domain.compositions import Composition, Merged
 from cluster.domain.methods import recipe_of
 from cluster.domain.tasks import Options, Shard, VectorRef
-from cluster.learner.prepared import Prepared, Shelf
-from cluster.learner.seen_rows import kept
+from cluster.learner.feature_cache import kept
+from cluster.learner.prepared import Prepared, SpillBuffer
 from cluster.learner.theta0 import share
 from cluster.storage import samples
 from cluster.storage.drafts import scratch
@@ -129,7 +129,7 @@ class Materials(Passes):
     def __init__(self, home: Home, base: Base, device: str = "cpu") -> None:
         self.blobs, self._cache = home.blobs(), home.path / "cache"
         self._probed: dict[str, Tensor] = {}  # the last two
-        self._shelf = Shelf(self._cache)
+        self._shelf = SpillBuffer(self._cache)
         super().__init__(_loaded(base.spec, base.digest, device, self._cache / "bases"))
         if self.backbone.digest != base.digest:
             raise BaseMismatch(
@@ -218,7 +218,7 @@ class Materials(Passes):
         try:
             return read(load_file(path))
         except (SafetensorError, KeyError, ValueError) as error:
-            raise CorruptBlob(f"blob {blob} is no whole {what}: {error!r}") from error
+            raise CorruptBlob(f"blob {blob} is not a complete {what}: {error!r}") from error
 
     def put_tensors(self, tensors: Params) -> str:
         return self.put(lambda path: save_file(tensors, path))

@@ -22,8 +22,8 @@ from cluster.domain.methods import answering, is_plain, judged, require_lineariz
 from cluster.domain.tasks import VectorRef
 from cluster.domain.work import ClassReport, Evaluated, EvaluateWork, TaskAccuracy, TaskData
 from cluster.learner.artifacts import BATCH, Materials, given_device
-from cluster.learner.progress import Tell
-from cluster.learner.seen_rows import kept, tensor_of
+from cluster.learner.feature_cache import kept, tensor_of
+from cluster.learner.progress import ProgressCallback
 from cluster.storage.home import Home
 from cluster.storage.samples import Raw, labelled_rows
 from tacl.backbone import Item
@@ -39,7 +39,7 @@ Terms = Sequence[RecipeTerm]
 Features = Mapping[str, Tensor]  # of every task, [N, D]; or labels, [N]
 
 
-def evaluate(work: EvaluateWork, home: Home, tell: Tell) -> Evaluated:
+def evaluate(work: EvaluateWork, home: Home, tell: ProgressCallback) -> Evaluated:
     """Zero-shot, individual and composed accuracy per task, and their summaries.
 
     Zero-shot and class-incremental accuracy are with the heads of the training, all others with
@@ -114,7 +114,7 @@ def _narrow(
     return _unknown(model, ordinary, labels, {t: heads[t].narrow() for t in ordinary})
 
 
-def _in_turn(tasks: Sequence[TaskData], tell: Tell) -> Iterator[TaskData]:
+def _in_turn(tasks: Sequence[TaskData], tell: ProgressCallback) -> Iterator[TaskData]:
     done, total = 0, sum(task.test.rows for task in tasks)
     for task in tasks:
         tell(done, total, None)

@@ -16,7 +16,7 @@ from cluster.domain.loopback import on_loopback
 from cluster.domain.outcomes import GivesWay, Lost
 from cluster.domain.tasks import Options
 from cluster.domain.work import Trained, TrainWork
-from cluster.learner.training import Teller, train_task
+from cluster.learner.training import LeaseClient, train_task
 from cluster.runtime.logs import log_to
 from cluster.storage.filesystem import Storage
 from cluster.storage.home import Home
@@ -34,7 +34,7 @@ GROUP_ENVIRONMENT = {
 LOG = logging.getLogger(__name__)
 
 
-def train_together(work: TrainWork, home: Home, known: Teller) -> Trained:
+def train_together(work: TrainWork, home: Home, known: LeaseClient) -> Trained:
     """One run on `options.workers` ranks. Raises what rank 0, else any rank, raised."""
     config = {"home": home.where, "work": work, "known": known}
     name = f"{work.run_id[:16]}-{work.attempt}"

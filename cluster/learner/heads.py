@@ -18,8 +18,8 @@ from cluster.domain.outcomes import GivesWay
 from cluster.domain.tasks import VectorRef
 from cluster.domain.work import FitTask, FitWork
 from cluster.learner.artifacts import Materials, given_device
-from cluster.learner.progress import Tell
-from cluster.learner.seen_rows import Seen, due, kept, read, write, written_by
+from cluster.learner.feature_cache import CachedRow, due, kept, read, write, written_by
+from cluster.learner.progress import ProgressCallback
 from cluster.storage.blobs import Blobs
 from cluster.storage.home import Home
 from cluster.storage.listed import listed_tasks
@@ -44,7 +44,7 @@ AGAIN = 1000  # rows of all tasks together that one fit measures again
 Pair = tuple[LabelledFeatures, LabelledFeatures]  # at theta0, and under sums
 
 
-def fit(work: FitWork, home: Home, tell: Tell) -> Fitted:
+def fit(work: FitWork, home: Home, tell: ProgressCallback) -> Fitted:
     """Heads of every task of the work, in its order, and what validation rows say of them. Gives
     way between two tasks and between two regressions: rows that were passed lie in the cache, and
     it begins again with them."""
@@ -56,7 +56,7 @@ def fit(work: FitWork, home: Home, tell: Tell) -> Fitted:
     stay = staying(tasks, materials, at_theta0)
     beside = rows_beside(stay, [task.vector.task for task in tasks if task.fitted is None])
     taking_part = [t for t in tasks if t.vector.task not in stay or t.vector.task in beside]
-    seeing = Seeing(materials, taking_part, at_theta0, work.run_id)
+    seeing = RowsUnderSums(materials, taking_part, at_theta0, work.run_id)
     rows = HeadRows({}, {}, {}, {}, at_theta0.generic(home.founded().generic))
     for done, task in enumerate(tasks, 1):
         name, most = task.vector.task, rows_of_each(len(tasks))
@@ -73,7 +73,7 @@ def fit(work: FitWork, home: Home, tell: Tell) -> Fitted:
     return learned(materials, vectors, rows, started, stay, beside, between)
 
 
-def give_way(tell: Tell, done: int, of: int) -> None:
+def give_way(tell: ProgressCallback, done: int, of: int) -> None:
     """Where somebody waits for its place."""
     if tell(done, of, None):
         raise GivesWay
@@ -213,7 +213,7 @@ def again_of(task: str, tasks: int, run_id: str) -> int:
     return each + (drawn < rest)
 
 
-class Seeing:
+class RowsUnderSums:
     """Rows of the tasks of a work under sums of their vectors; what was measured before is kept."""
 
     def __init__(
@@ -242,7 +242,7 @@ class Seeing:
             items = self._materials.prepared([raws[row] for row in wanted])
             found_ND = self._sums.features(name, items, turn - 1)
             pairs = zip(wanted, found_ND, strict=True)
-            seen |= {row: Seen(turn, moved_D) for row, moved_D in pairs}
+            seen |= {row: CachedRow(turn, moved_D) for row, moved_D in pairs}
             write(file, seen, self._run_id)
         moved_ND = torch.stack([seen[row].moved_D for row in chosen])
         plain = self._at_theta0.rows(name, part, most)

@@ -11,7 +11,7 @@ from cluster.domain.outcomes import GivesWay
 from cluster.domain.tasks import Pair, Shard, VectorRef
 from cluster.domain.work import Measured, MeasureWork
 from cluster.learner.artifacts import Materials, given_device
-from cluster.learner.progress import Tell
+from cluster.learner.progress import ProgressCallback
 from cluster.storage.checkpoints import Checkpoints, checkpoints
 from cluster.storage.home import Home
 from tacl.evaluation.interference import logit_change, tau_jp
@@ -22,7 +22,7 @@ Probe = tuple[str, str]  # digests of the samples and of the head
 Found = dict[tuple[str, Probe], Pair]  # by the vector's digest and the probe
 
 
-def measure(work: MeasureWork, home: Home, tell: Tell) -> Measured:
+def measure(work: MeasureWork, home: Home, tell: ProgressCallback) -> Measured:
     """Every pair of the work, in its order; a shard is prepared and a vector read once. Gives way
     between two shards, and goes on with those that are left."""
     materials = Materials(home, work.base, given_device(work.gpus))

@@ -20,15 +20,17 @@ from cluster.learner.composition.run import compose
 from cluster.learner.evaluation import evaluate
 from cluster.learner.heads import fit
 from cluster.learner.interference import measure
-from cluster.learner.progress import Tell, in_phases, now_and_then
+from cluster.learner.progress import ProgressCallback, in_phases, throttled
 from cluster.learner.refresh import refresh
-from cluster.learner.training import Teller, train_task
-from cluster.runtime.connection import Coordinators
+from cluster.learner.training import LeaseClient, train_task
+from cluster.runtime.connection import CoordinatorClient
 from cluster.storage.home import Home
 from tacl.errors import BadBase
 from tacl.training.config import Precision
 
-WAYS: dict[str, Callable[[Any, Home, Tell], Result]] = {  # of what is no training, by kind
+HANDLERS: dict[
+    str, Callable[[Any, Home, ProgressCallback], Result]
+] = {  # of what is no training, by kind
     "refresh": refresh,
     "measure": measure,
     "fit": fit,
@@ -42,9 +44,9 @@ LOG = logging.getLogger(__name__)
 class Learner:
     """`known` answers which shards steps see; by default the coordinator of this Ray cluster."""
 
-    def __init__(self, home: str, known: Teller | None = None) -> None:
+    def __init__(self, home: str, known: LeaseClient | None = None) -> None:
         self._home = Home.at(home)
-        self._known = known or Coordinators()
+        self._known = known or CoordinatorClient()
 
     def describe_base(self, spec: str) -> Base:
         """Loads the base model once, and tries what runs do. Raises BaseNotFound, BadBase."""
@@ -77,7 +79,7 @@ class Learner:
         threads = work.options.cpus_per_worker if isinstance(work, works.RefreshWork) else 1
         torch.set_num_threads(threads)
         try:
-            return WAYS[work.kind](work, self._home, self._telling(work))
+            return HANDLERS[work.kind](work, self._home, self._telling(work))
         except torch.OutOfMemoryError:
             if not isinstance(work, works.VectorWork) or not work.gpus:
                 raise
@@ -85,12 +87,12 @@ class Learner:
             LOG.warning("%s: its part of a GPU is too small, a CPU does it", work.kind)
         return self.work(work.model_copy(update={"gpus": 0}))
 
-    def _telling(self, work: Work) -> Tell:
+    def _telling(self, work: Work) -> ProgressCallback:
         def tell(step: int, steps: int, loss: float | None) -> bool:
             progress = Progress(step=step, steps=steps, loss=loss)
             return self._known.progressed(work.run_id, progress, work.attempt)
 
-        return now_and_then(tell)
+        return throttled(tell)
 
     def _train(self, work: TrainWork) -> works.Trained:
         options = work.submission.options

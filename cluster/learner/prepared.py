@@ -35,7 +35,7 @@ HEADER = Struct("<II")  # of a row in the file: its size and checksum
 LOG = logging.getLogger(__name__)
 
 
-class Shelf:
+class SpillBuffer:
     """Rows of all tasks of one piece of work, in memory while there is room, and then in a file of
     `folder`. It has no name, so nobody needs to delete it; what is read of it again is mostly in
     memory that the machine can spare."""
@@ -113,7 +113,7 @@ class Prepared(Sequence[Item]):
     they take less then, as photographs of a phone do."""
 
     def __init__(
-        self, read: Callable[[], Sequence[Raw]], prepare: Callable[[Raw], Item], shelf: Shelf
+        self, read: Callable[[], Sequence[Raw]], prepare: Callable[[Raw], Item], shelf: SpillBuffer
     ) -> None:
         self._read, self._prepare, self._shelf = read, prepare, shelf
         self._is_text = False

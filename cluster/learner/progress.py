@@ -14,18 +14,18 @@ from cluster.domain.status import Phase
 from cluster.domain.work import Piece, Progress
 
 # (steps done, of how many, loss) -> whether to give way
-Tell = Callable[[int, int, float | None], bool]
+ProgressCallback = Callable[[int, int, float | None], bool]
 Begins = Callable[[Phase], None]
 SECONDS = 1.0
 
 
-class Hears(Protocol):
+class ProgressSink(Protocol):
     """The coordinator, for who tells it how far a run is; see `RunAPI.progressed`."""
 
     def progressed(self, run_id: str, progress: Progress, attempt: int) -> bool: ...
 
 
-def in_phases(work: Piece, hears: Hears) -> Begins:
+def in_phases(work: Piece, hears: ProgressSink) -> Begins:
     """Give it what a training does next, beside its steps."""
 
     def begins(phase: Phase) -> None:
@@ -34,7 +34,9 @@ def in_phases(work: Piece, hears: Hears) -> Begins:
     return begins
 
 
-def now_and_then(tell: Tell, clock: Callable[[], float] = time.monotonic) -> Tell:
+def throttled(
+    tell: ProgressCallback, clock: Callable[[], float] = time.monotonic
+) -> ProgressCallback:
     """Whoever is told hears of a step at most once a second."""
     last = clock()
 

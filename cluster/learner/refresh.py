@@ -10,7 +10,7 @@ from cluster.domain.tasks import GENERIC
 from cluster.domain.work import Refreshed, RefreshWork
 from cluster.learner.artifacts import Materials, asked_device
 from cluster.learner.interference import stored_vector
-from cluster.learner.progress import Tell
+from cluster.learner.progress import ProgressCallback
 from cluster.scheduler.budget import REMEASURED
 from cluster.storage.checkpoints import checkpoints
 from cluster.storage.home import Home
@@ -22,7 +22,7 @@ from tacl.vectors.vector import TaskVector
 DESCENT = "descent.safetensors"
 
 
-def refresh(work: RefreshWork, home: Home, tell: Tell) -> Refreshed:
+def refresh(work: RefreshWork, home: Home, tell: ProgressCallback) -> Refreshed:
     """Gives way between two steps, and goes on from there. Raises EmptySplit when there is no other
     store, or one is too small to hold rows out."""
     started = time.monotonic()

@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from cluster.storage.drafts import beside
+from cluster.storage.drafts import atomic_path
 from tacl.backbone import Backbone
 
 ALIGNED = 64  # bytes
@@ -33,7 +33,7 @@ def share(backbone: Backbone, folder: Path) -> None:
             _write(parameters, file)
         found = _mapped(parameters, file)
     except OSError as error:
-        return LOG.warning("theta0 has memory of its own here: %s", error)
+        return LOG.warning("theta0 is not shared with other processes: %s", error)
     for parameter, mapped in zip(parameters, found, strict=True):
         parameter.data = mapped
 
@@ -68,7 +68,7 @@ def _write(parameters: Sequence[Tensor], file: Path) -> None:
     """All of it or nothing: another process may write the same."""
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     places, size = _places(parameters)
-    with beside(file) as draft, draft.open("wb") as stream:
+    with atomic_path(file) as draft, draft.open("wb") as stream:
         for one, place in zip(parameters, places, strict=True):
             stream.seek(place)
             stream.write(one.detach().view(-1).view(torch.uint8).numpy().tobytes())

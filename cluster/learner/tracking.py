@@ -6,7 +6,7 @@
 | TACL_TENSORBOARD | a folder of event files below this directory |
 
 They are read where rank 0 of the training runs. Each tracker has a thread of its own and what it
-cannot do is logged: no training fails with one, and none waits for one longer than PATIENCE.
+cannot do is logged: no training fails with one, and none waits for one longer than TIMEOUT.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from cluster.learner.trackers import MLflowRun, TensorBoard
 from tacl.training.loop import StepRecord
 
 SECONDS = 1.0  # what a tracker hears at once
-PATIENCE = 10.0  # for what it was not told yet, when the training is over or gives way
+TIMEOUT = 10.0  # for what it was not told yet, when the training is over or gives way
 LOG = logging.getLogger(__name__)
 
 
@@ -65,11 +65,11 @@ class Tracked:
     def end(self, goes_on: bool = False) -> None:
         for one in self._told:
             one.queue.put(_End(self.metrics, goes_on))
-        until = time.monotonic() + PATIENCE
+        until = time.monotonic() + TIMEOUT
         for one in self._told:
             one.join(max(0.0, until - time.monotonic()))
             if one.is_alive():
-                LOG.warning("a tracker was not done %g s after the training", PATIENCE)
+                LOG.warning("a tracker was not done %g s after the training", TIMEOUT)
 
 
 @contextmanager
@@ -113,7 +113,9 @@ class _Beside(threading.Thread):
             if not end.goes_on:
                 tracker.ended(end.metrics)
         except Exception as error:  # of its library, or of its server; the training goes on
-            LOG.warning("a tracker hears no more: %s: %s", type(error).__name__, error)
+            LOG.warning(
+                "a tracker failed and gets no more records: %s: %s", type(error).__name__, error
+            )
 
     def _heard(self) -> tuple[list[StepRecord], _End | None]:
         records: list[StepRecord] = []

@@ -26,7 +26,7 @@ from cluster.domain.tasks import GENERIC, Arrival, Options, Shard, Submission
 from cluster.domain.work import Lease, Leave, Progress, Trained, TrainWork
 from cluster.learner.artifacts import Materials, asked_device
 from cluster.learner.interference import stored_vector
-from cluster.learner.progress import Begins, Hears, in_phases
+from cluster.learner.progress import Begins, ProgressSink, in_phases
 from cluster.learner.tracked_run import TrackedRun
 from cluster.learner.tracking import Tracked, tracked
 from cluster.storage.checkpoints import Checkpoint, Checkpoints, checkpoints
@@ -50,7 +50,7 @@ MEASURED = 8  # other tasks on whose probes a new vector is measured at once
 T = TypeVar("T")
 
 
-class Teller(Hears, Protocol):
+class LeaseClient(ProgressSink, Protocol):
     """The coordinator, as a run sees it: which shards do the next steps see? See `RunAPI.lease`."""
 
     def __call__(self, asked: Lease) -> Leave: ...
@@ -68,7 +68,7 @@ class Ranks:
         self.rank = dist.get_rank() if together else 0
         self.size = dist.get_world_size() if together else 1
 
-    def first(self, compute: Callable[[], T]) -> T:
+    def broadcast(self, compute: Callable[[], T]) -> T:
         """What rank 0 computes, on every rank. A failure of rank 0 ends the whole group."""
         if self.size == 1:
             return compute()
@@ -77,7 +77,7 @@ class Ranks:
         return box[0]
 
 
-def train_task(work: TrainWork, home: Home, known: Teller) -> Trained | None:
+def train_task(work: TrainWork, home: Home, known: LeaseClient) -> Trained | None:
     """One rank of a run; rank 0 gives the result. Blobs of the result are stored already."""
     started = time.monotonic()
     ranks, submission = Ranks(), work.submission
@@ -87,7 +87,7 @@ def train_task(work: TrainWork, home: Home, known: Teller) -> Trained | None:
     begins(Phase.HEAD)
     data = materials.labelled(submission.train)
     templates = submission.templates
-    head = ranks.first(lambda: materials.head_from(submission.classes, lambda: data, templates))
+    head = ranks.broadcast(lambda: materials.head_from(submission.classes, lambda: data, templates))
     config = configuration(submission.options, len(data), materials.backbone.trainable)
     if submission.options.share == "statistics" and ranks.rank == 0:
         begins(Phase.STATISTICS)
@@ -103,7 +103,7 @@ def train_task(work: TrainWork, home: Home, known: Teller) -> Trained | None:
 
 
 def _trained(
-    run: TrainingState, head: Head, data: Labelled, known: Teller, started: float
+    run: TrainingState, head: Head, data: Labelled, known: LeaseClient, started: float
 ) -> Trained | None:
     """From the step that was reached before to the last; rank 0 measures and stores."""
     engine, materials, config = run.engine, run.materials, run.config
@@ -207,14 +207,14 @@ class TrainingState:
     def _newest(self) -> Iterator[Checkpoint | None]:
         """What rank 0 finds, on every rank."""
         with self.checkpoints.newest() if self.ranks.rank == 0 else nullcontext() as kept:
-            step = self.ranks.first(lambda: kept and kept.step)
+            step = self.ranks.broadcast(lambda: kept and kept.step)
             if kept is not None or step is None:
                 yield kept
                 return
             with self.checkpoints.opened(step) as folder:
                 yield Checkpoint(step, folder)
 
-    def stores(self, step: int, known: Teller) -> list[Store]:
+    def stores(self, step: int, known: LeaseClient) -> list[Store]:
         """What optimizer step `step` sees, of what `known` told rank 0."""
         if step not in self._leased:
             self._ask(step, known)
@@ -225,7 +225,7 @@ class TrainingState:
             self._seen = [self._store(shard) for shard in shards if not self.is_near(shard)]
         return self._seen
 
-    def _ask(self, step: int, known: Teller) -> None:
+    def _ask(self, step: int, known: LeaseClient) -> None:
         """For the steps from this one on; also where checkpoints fall."""
 
         def ask() -> tuple[range, Sequence[Arrival], bool, bool]:
@@ -250,12 +250,12 @@ class TrainingState:
             late = gives_way or now - self._saved_at > CHECKPOINT_SECONDS
             return range(step, last + 1), arrivals, late and step > self._start, gives_way
 
-        self._leased, arrivals, due, gives_way = self.ranks.first(ask)
-        self._arrivals.hear(arrivals)
+        self._leased, arrivals, due, gives_way = self.ranks.broadcast(ask)
+        self._arrivals.apply(arrivals)
         if due:
             self._checkpoint(step)
         if gives_way:
-            self.ranks.first(lambda: None)  # once one raises, a group ends: all is kept by then
+            self.ranks.broadcast(lambda: None)  # once one raises, a group ends: all is kept by then
             raise GivesWay
 
     def record(self, record: StepRecord, told: Tracked) -> None:
@@ -268,7 +268,7 @@ class TrainingState:
         )
         told.step(record)
 
-    def measures(self, known: Teller) -> None:
+    def measures(self, known: LeaseClient) -> None:
         """All steps are done: what is told last of them is that the vector is measured now."""
         done = self._progress or Progress(step=self.config.steps, steps=self.config.steps)
         told = done.model_copy(update={"phase": Phase.MEASURING})
@@ -280,7 +280,7 @@ class TrainingState:
         if shard.task == GENERIC or shard.statistics is not None:
             return False
         if (digest := shard.blob.digest) not in self._near:
-            self._near[digest] = self.ranks.first(lambda: self._compared(shard))
+            self._near[digest] = self.ranks.broadcast(lambda: self._compared(shard))
         return self._near[digest]
 
     def _compared(self, shard: Shard) -> bool:
@@ -294,7 +294,7 @@ class TrainingState:
         if digest not in self._stores and shard.statistics is not None:
             self._stores[digest] = self.materials.stated(shard.task, shard.statistics)
         if digest not in self._stores:
-            norm = self.ranks.first(lambda: self.materials.feature_norm(shard.blob))
+            norm = self.ranks.broadcast(lambda: self.materials.feature_norm(shard.blob))
             self._stores[digest] = self.materials.store(shard, norm)
         return self._stores[digest]
 

@@ -59,7 +59,7 @@ def answering(fits: Iterable[HeadFit], added: Added, owners: Mapping[str, str]) 
     return None
 
 
-def begun(fits: Sequence[HeadFit], owner: str, champions: Mapping[str, str]) -> HeadFit | None:
+def warm_start(fits: Sequence[HeadFit], owner: str, champions: Mapping[str, str]) -> HeadFit | None:
     """The fit that one of these champions goes on from: of those that were of some of their tasks
     alone, so that nothing is left in heads of a task that is gone, or that another owner keeps
     private, the one that has most of them; the newest of several."""
@@ -71,7 +71,7 @@ def begun(fits: Sequence[HeadFit], owner: str, champions: Mapping[str, str]) -> 
     return max(may, key=lambda fit: len(fit.vectors & champions.items()), default=None)
 
 
-def told(fits: Sequence[HeadFit], champions: Mapping[str, str]) -> set[str]:
+def fits_shown(fits: Sequence[HeadFit], champions: Mapping[str, str]) -> set[str]:
     """Ids of the fits shown in a status: for each set of owners whose private tasks taught them,
     the newest fit of every champion (task -> digest of its vector)."""
     found, left = set[str](), dict[frozenset[str], set[str]]()
@@ -83,7 +83,9 @@ def told(fits: Sequence[HeadFit], champions: Mapping[str, str]) -> set[str]:
     return found
 
 
-def asked(fits: Sequence[HeadFit], models: Iterable[Added], owners: Mapping[str, str]) -> set[str]:
+def fits_in_use(
+    fits: Sequence[HeadFit], models: Iterable[Added], owners: Mapping[str, str]
+) -> set[str]:
     """Ids of those that models answer with. The others can go: of these models each still answers
     with the first that has all of its vectors, which is the same."""
     found = (answering(fits, one, owners) for one in models)

@@ -18,7 +18,7 @@ from cluster.reading.asker_view import Known
 from cluster.reading.heads import FittedHeads
 from cluster.reading.reads import Reads
 from cluster.registry import Registry, TaskRecord
-from cluster.registry.journal import Happened
+from cluster.registry.journal import LoggedEvent
 from cluster.storage.home import Home
 
 if TYPE_CHECKING:  # it brings pyarrow, which few questions need
@@ -62,7 +62,7 @@ class Reader(Reads):
         self._registry.close()
 
     def _look(self) -> Known:
-        last, found = self._registry.happened(self._last)
+        last, found = self._registry.events_after(self._last)
         owners, heads = self._owners, self._heads
         if self._last < 0 or last < self._last or len(found) > MANY:
             owners, heads = _private(self._registry.tasks(with_removed=True)), None
@@ -80,7 +80,7 @@ class Reader(Reads):
                 return self._heads
         return FittedHeads.of_all(self._registry, owners)
 
-    def _owners_after(self, found: Sequence[Happened]) -> Mapping[str, str]:
+    def _owners_after(self, found: Sequence[LoggedEvent]) -> Mapping[str, str]:
         names = {one.task for one in found if one.kind == "submitted"}
         if not names:
             return self._owners
@@ -90,15 +90,15 @@ class Reader(Reads):
         return kept | _private(tasks)
 
     def _heads_after(
-        self, heads: FittedHeads, found: Sequence[Happened], owners: Mapping[str, str]
+        self, heads: FittedHeads, found: Sequence[LoggedEvent], owners: Mapping[str, str]
     ) -> FittedHeads:
         for event in found:
             match event:
-                case Happened(kind="purged", task=str(task)):
+                case LoggedEvent(kind="purged", task=str(task)):
                     heads = heads.purged(task)
-                case Happened(kind="forgotten", run_id=str(run_id)):
+                case LoggedEvent(kind="forgotten", run_id=str(run_id)):
                     heads = heads.forgotten({run_id})
-                case Happened(kind="fitted", run_id=str(run_id)):
+                case LoggedEvent(kind="fitted", run_id=str(run_id)):
                     result = self._registry.result(run_id, Fitted)  # none where it was forgotten
                     heads = heads.added(run_id, result, owners) if result else heads
                 case _:

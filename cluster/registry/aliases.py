@@ -8,15 +8,24 @@ import sqlalchemy as sa
 
 from cluster.domain.reports import AliasChange
 from cluster.domain.tasks import ANY, CHAMPION
-from cluster.registry.database import Database, Request, among, given, of, put, put_over, value
+from cluster.registry.database import (
+    Database,
+    Request,
+    equals_param,
+    in_params,
+    of,
+    put,
+    put_over,
+    value,
+)
 from cluster.registry.journal import ALL, log
 from cluster.registry.schema import ALIAS, MOVE
 from tacl.errors import AliasMoved
 
-_ALIASES = sa.select(ALIAS).where(among(ALIAS.c.task))
+_ALIASES = sa.select(ALIAS).where(in_params(ALIAS.c.task))
 _MOVES = (
     sa.select(MOVE.c.at, MOVE.c.name, MOVE.c.came_from, MOVE.c.version, MOVE.c.cause)
-    .where(*given(MOVE.c.task))
+    .where(*equals_param(MOVE.c.task))
     .order_by(MOVE.c.number)
     .limit(sa.bindparam("most"))
     .offset(sa.bindparam("after"))

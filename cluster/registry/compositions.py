@@ -21,9 +21,9 @@ from cluster.domain.work import Composed, ComposeWork
 from cluster.registry.database import (
     Database,
     Request,
-    among,
-    given,
-    parts,
+    chunks,
+    equals_param,
+    in_params,
     put,
     put_once,
     put_over,
@@ -62,11 +62,11 @@ _RECIPES_AFTER = (
     .limit(PAGE)
 )
 
-_MODELS_OF = _MODELS.where(among(USER.c.name))
-_AWAITED_BY = sa.select(AWAITED.c.run_id).where(*given(AWAITED.c.user))
-_AWAITED = sa.select(AWAITED.c.run_id).where(among(AWAITED.c.run_id))
+_MODELS_OF = _MODELS.where(in_params(USER.c.name))
+_AWAITED_BY = sa.select(AWAITED.c.run_id).where(*equals_param(AWAITED.c.user))
+_AWAITED = sa.select(AWAITED.c.run_id).where(in_params(AWAITED.c.run_id))
 _SOMEBODYS = sa.select(RUN.c.run_id).join(USER, USER.c.composition == RUN.c.model)
-_WANTED = _AWAITED.union(_SOMEBODYS.where(among(RUN.c.run_id)))
+_WANTED = _AWAITED.union(_SOMEBODYS.where(in_params(RUN.c.run_id)))
 _STOPPED = sa.select(*COLUMNS).where(
     RUN.c.kind.in_(OF_MODELS),
     RUN.c.state.in_(STOPPED),
@@ -76,7 +76,7 @@ _STOPPED = sa.select(*COLUMNS).where(
 _NUMBERS = sa.union(  # else SQLite would look through the work of all that stopped
     sa.select(RUN.c.number)
     .join(HOLDS, HOLDS.c.composition == RUN.c.model)
-    .where(*given(HOLDS.c.task)),
+    .where(*equals_param(HOLDS.c.task)),
     sa.select(RUN.c.number).where(
         RUN.c.kind == "compose",
         RUN.c.state.in_(STOPPED),
@@ -84,7 +84,7 @@ _NUMBERS = sa.union(  # else SQLite would look through the work of all that stop
     ),
 )
 _STOPPED_WITH = sa.select(*COLUMNS).where(RUN.c.state.in_(STOPPED), RUN.c.number.in_(_NUMBERS))
-_THEIRS = sa.select(RUN.c.number).where(among(RUN.c.user))
+_THEIRS = sa.select(RUN.c.number).where(in_params(RUN.c.user))
 _DONE = (  # by numbers: else SQLite would look at everybody's
     sa.select(RUN.c.work, RUN.c.result)
     .where(RUN.c.kind == "compose", RUN.c.state == RunState.DONE, RUN.c.number.in_(_THEIRS))
@@ -149,7 +149,7 @@ class ModelTable(Database):
     def wanted(self, run_ids: Collection[str]) -> set[str]:
         """Of these runs those whose model becomes their user's, when it is made, and evaluations of
         a model that somebody has."""
-        found = (self._values(_WANTED, run_id=these) for these in parts(run_ids))
+        found = (self._values(_WANTED, run_id=these) for these in chunks(run_ids))
         return {run_id for some in found for run_id in some}
 
     def stopped_with(self, task: str) -> list[RunRecord]:

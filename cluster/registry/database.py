@@ -16,7 +16,7 @@ from sqlalchemy.exc import DatabaseError, InternalError, OperationalError
 
 from cluster import failpoints
 from cluster.domain.urls import shown
-from cluster.registry.dialects import engine_of, hold, wait_for_writer
+from cluster.registry.dialects import acquire_writer, engine_of, wait_for_writer
 from cluster.registry.schema import META, METADATA, REQUEST, REVISION, VERSION
 from cluster.registry.stopwatch import Stopwatch
 from tacl.errors import BadConfig, HomeInUse, StorageUnavailable
@@ -49,10 +49,10 @@ class Database:
 
     # Seconds for each answer to one that writes: longer than any statement of a large home takes,
     # shorter than a lost connection goes unnoticed.
-    patience: ClassVar[float | None] = 60.0
+    answer_timeout: ClassVar[float | None] = 60.0
 
     def __init__(self, url: str, read_only: bool = False) -> None:
-        self._engine, self._read_only = engine_of(url, read_only, self.patience), read_only
+        self._engine, self._read_only = engine_of(url, read_only, self.answer_timeout), read_only
         self._moment = threading.local()
         self._held: sa.Connection | None = None
         self.reads, self.writes = Stopwatch(), Stopwatch()
@@ -84,7 +84,7 @@ class Database:
                     f"{REVISION}. {NEWER if found and found > REVISION else MIGRATE}"
                 )
 
-    def hold(self) -> None:
+    def acquire_writer(self) -> None:
         """Become the one process that writes: HomeInUse while there is another one.
 
         A lock says whether there is; it is gone with its connection. What keeps two from writing is
@@ -92,7 +92,7 @@ class Database:
         it compares.
         """
         self._held = self._engine.connect()
-        self._is_locked = hold(self._held)
+        self._is_locked = acquire_writer(self._held)
         if not self._is_locked:
             self.close()
             raise self._superseded()
@@ -101,14 +101,14 @@ class Database:
             put_over(db, META, {"name": WRITER}, value=str(epoch))
         self._epoch = epoch
 
-    def keep(self) -> None:
+    def check_writer(self) -> None:
         """HomeInUse once another process has become the one that writes. After a connection that
         was lost the lock is taken again."""
         assert self._held is not None, "hold comes first"
         with self._reaching():
             try:
                 self._is_locked = self._is_locked and not self._held.invalidated
-                self._is_locked = self._is_locked or hold(self._held)
+                self._is_locked = self._is_locked or acquire_writer(self._held)
                 self._require_current(self._held)
             finally:
                 self._held.rollback()
@@ -218,12 +218,12 @@ def revision(db: sa.Connection) -> str | None:
 # write one takes SQLAlchemy five times as long as to carry it out.
 
 
-def given(*columns: sa.Column[Any]) -> tuple[sa.ColumnElement[bool], ...]:
+def equals_param(*columns: sa.Column[Any]) -> tuple[sa.ColumnElement[bool], ...]:
     """The conditions under which a row has the values that a statement is carried out with."""
     return tuple(one == sa.bindparam(f"of_{one.name}", type_=one.type) for one in columns)
 
 
-def among(column: sa.Column[Any]) -> sa.ColumnElement[bool]:
+def in_params(column: sa.Column[Any]) -> sa.ColumnElement[bool]:
     """The same of several values, any of which it may have."""
     return column.in_(sa.bindparam(f"of_{column.name}", expanding=True, type_=column.type))
 
@@ -241,7 +241,7 @@ def one(table: sa.Table, **key: Any) -> tuple[sa.ColumnElement[bool], ...]:
 
 @cache
 def _reading(column: sa.Column[Any], *names: str) -> sa.Select[Any]:
-    return sa.select(column).where(*given(*(column.table.c[name] for name in names)))
+    return sa.select(column).where(*equals_param(*(column.table.c[name] for name in names)))
 
 
 def value(db: sa.Connection, column: sa.Column[Any], **key: Any) -> Any:
@@ -256,7 +256,7 @@ def exists(db: sa.Connection, table: sa.Table, **key: Any) -> bool:
 
 @cache
 def _changing(table: sa.Table, *names: str) -> sa.Update:
-    return table.update().where(*given(*(table.c[name] for name in names)))
+    return table.update().where(*equals_param(*(table.c[name] for name in names)))
 
 
 def change(db: sa.Connection, table: sa.Table, key: Mapping[str, Any], **values: Any) -> bool:
@@ -289,7 +289,7 @@ def put_over(db: sa.Connection, table: sa.Table, key: Mapping[str, Any], **value
         put(db, table, **key, **values)
 
 
-def parts(names: Iterable[str]) -> Iterator[list[str]]:
+def chunks(names: Iterable[str]) -> Iterator[list[str]]:
     """A statement may name so many."""
     left = list(names)
     return (left[start : start + NAMED] for start in range(0, len(left), NAMED))

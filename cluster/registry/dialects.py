@@ -6,7 +6,7 @@ written before it; a transaction that reads sees one moment.
 Engine option `write`: "durable"; or "relaxed", which survives the death of any process and may be
 lost, in order, with the machine; without it a transaction only reads.
 
-Nobody waits for ever: who reads beside the one that writes waits PATIENCE for a connection to
+Nobody waits for ever: who reads beside the one that writes waits TIMEOUT for a connection to
 PostgreSQL and for each answer, and in SQLite everybody as long for another one's lock.
 """
 
@@ -25,13 +25,13 @@ from cluster.domain.urls import require_open, shown
 from tacl.errors import BadConfig
 
 WRITERS = 0x7AC1  # the lock that a transaction holds while it writes
-PATIENCE = 10.0  # seconds
+TIMEOUT = 10.0  # seconds
 
 
-def engine_of(url: str, read_only: bool = False, patience: float | None = None) -> sa.Engine:
+def engine_of(url: str, read_only: bool = False, answer_timeout: float | None = None) -> sa.Engine:
     """BadConfig for what is no URL, a back end that is not known, or one that needs a driver.
     `read_only`: the database itself refuses its connections to write, and no file is made.
-    `patience`: seconds that one that writes waits for each answer of PostgreSQL."""
+    `answer_timeout`: seconds that one that writes waits for each answer of PostgreSQL."""
     try:
         parsed = sa.make_url(url)
     except (ArgumentError, ValueError) as error:  # or its port is no number
@@ -62,7 +62,7 @@ def engine_of(url: str, read_only: bool = False, patience: float | None = None) 
             f"the registry {shown(url)} needs {error.name}: install the extra postgres "
             "(docs/how-to/integrations.md)"
         ) from error
-    SET_UP[backend](engine, read_only, patience)
+    SET_UP[backend](engine, read_only, answer_timeout)
     return engine
 
 
@@ -82,7 +82,7 @@ def _set_up_sqlite(engine: sa.Engine, read_only: bool, _: float | None) -> None:
     @event.listens_for(engine, "connect")
     def _on_connect(connection: Any, _: object) -> None:
         connection.isolation_level = None
-        connection.execute(f"PRAGMA busy_timeout={round(1000 * PATIENCE)}")
+        connection.execute(f"PRAGMA busy_timeout={round(1000 * TIMEOUT)}")
         if not read_only:
             connection.execute("PRAGMA journal_mode=WAL")
 
@@ -100,20 +100,20 @@ def _set_up_sqlite(engine: sa.Engine, read_only: bool, _: float | None) -> None:
         connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
-def _set_up_postgresql(engine: sa.Engine, read_only: bool, patience: float | None) -> None:
+def _set_up_postgresql(engine: sa.Engine, read_only: bool, answer_timeout: float | None) -> None:
     """Writers wait for one lock. Each of their statements sees what was committed before it: a
     moment fixed at the beginning would lie before the wait."""
 
     @event.listens_for(engine, "do_connect")
     def _on_connect(_: object, __: object, arguments: Sequence[Any], named: dict[str, Any]) -> Any:
-        from cluster.registry.patience import Patient  # its driver is an extra
+        from cluster.registry.timeouts import TimeoutConnection  # its driver is an extra
 
-        wait = {"connect_timeout": math.ceil(PATIENCE)}  # whole seconds, at least two
-        connection = Patient.connect(*arguments, **wait | named)
-        connection.patience = PATIENCE
+        wait = {"connect_timeout": math.ceil(TIMEOUT)}  # whole seconds, at least two
+        connection = TimeoutConnection.connect(*arguments, **wait | named)
+        connection.answer_timeout = TIMEOUT
         connection.execute(KEEPALIVE)
         connection.commit()
-        connection.patience = PATIENCE if read_only else patience
+        connection.answer_timeout = TIMEOUT if read_only else answer_timeout
         return connection
 
     @event.listens_for(engine, "begin")
@@ -127,7 +127,7 @@ def _set_up_postgresql(engine: sa.Engine, read_only: bool, patience: float | Non
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({WRITERS})")
 
 
-def hold(connection: sa.Connection) -> bool:
+def acquire_writer(connection: sa.Connection) -> bool:
     """Take the place of the one that writes, for as long as this connection lives; False when
     another process has it. SQLite lies in a home, whose lock says that already."""
     if connection.dialect.name == "sqlite":

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 
 from cluster.domain.tasks import GENERIC, Pair
 from cluster.registry.aliases import is_champion
-from cluster.registry.database import Database, among, given, of, put_over, value
+from cluster.registry.database import Database, equals_param, in_params, of, put_over, value
 from cluster.registry.samples import is_of_task, present
 from cluster.registry.schema import ALIAS, EFFECT, SHARD, TASK
 
@@ -26,12 +26,12 @@ BLOCK = 128  # tasks
 RECORD = struct.Struct("<4I4d")
 PLACE = struct.Struct("<2I")  # of which probe a record is: its first two numbers
 
-_OF_VERSION = given(EFFECT.c.task, EFFECT.c.version)
+_OF_VERSION = equals_param(EFFECT.c.task, EFFECT.c.version)
 _MEASURED = sa.select(EFFECT.c.measured).where(*_OF_VERSION).order_by(EFFECT.c.block)
-_NAMES = sa.select(TASK.c.name).where(among(TASK.c.ordinal))
+_NAMES = sa.select(TASK.c.name).where(in_params(TASK.c.ordinal))
 _PLACES = (
     sa.select(SHARD.c.task, SHARD.c.digest, SHARD.c.ordinal, SHARD.c.version)
-    .where(among(SHARD.c.task))
+    .where(in_params(SHARD.c.task))
     .order_by(SHARD.c.version)
 )
 
@@ -88,7 +88,7 @@ _PROBES = (
     .outerjoin_from(SHARD, TASK, is_of_task())
     .where((SHARD.c.task == GENERIC) | (TASK.c.name.is_not(None) & TASK.c.removed.is_(None)))
 )
-_PROBES_OF = _PROBES.where(among(SHARD.c.task))
+_PROBES_OF = _PROBES.where(in_params(SHARD.c.task))
 
 
 def _probes(db: sa.Connection, tasks: Collection[str] | None) -> Probes:

@@ -15,7 +15,7 @@ from cluster.domain.compositions import Fitted, Merged, Target
 from cluster.domain.status import OWED, STOPPED, RunState
 from cluster.domain.tasks import GENERIC, Submission, VectorRef
 from cluster.domain.work import ComposeWork, EvaluateWork, FitWork
-from cluster.registry.database import Database, among, given, of, parts
+from cluster.registry.database import Database, chunks, equals_param, in_params, of
 from cluster.registry.samples import is_of_task
 from cluster.registry.schema import (
     ARRIVAL,
@@ -52,17 +52,17 @@ Statements = tuple[sa.Select[Any], sa.Select[Any, Any, Any, Any], sa.Select[Any]
 _SHARDS = sa.select(SHARD.c.task, SHARD.c.version, SHARD.c.digest, SHARD.c.statistics)
 # Not purged or cancelled. No index is of this: those of some owners are found by owner.
 _KEPT = sa.func.coalesce(TASK.c.removed, "removed") == "removed"
-_OWN = among(TASK.c.owner), _KEPT
+_OWN = in_params(TASK.c.owner), _KEPT
 _OWNERS = sa.select(TASK.c.name, TASK.c.owner).where(*_OWN)
 PURGED = sa.select(TASK.c.name).where(TASK.c.removed == "purged")
 _OWN_MODELS = (
     sa.select(USER.c.name.label("user"), MADE)
     .join(MADE, MADE.c.digest == USER.c.composition)
-    .where(among(USER.c.name))
+    .where(in_params(USER.c.name))
 )
-_MADE = sa.select(MADE).where(*given(MADE.c.digest))
-_OWED = sa.select(ERASURE.c.digest).where(among(ERASURE.c.digest))
-_OWE = ERASURE.update().where(among(ERASURE.c.digest), ERASURE.c.due > 0.0)
+_MADE = sa.select(MADE).where(*equals_param(MADE.c.digest))
+_OWED = sa.select(ERASURE.c.digest).where(in_params(ERASURE.c.digest))
+_OWE = ERASURE.update().where(in_params(ERASURE.c.digest), ERASURE.c.due > 0.0)
 
 
 class Erasure(Database):
@@ -121,7 +121,7 @@ class Erasure(Database):
 
     def erased(self, digests: Iterable[str]) -> None:
         with self._write() as db:
-            for these in parts(digests):
+            for these in chunks(digests):
                 db.execute(ERASURE.delete().where(ERASURE.c.digest.in_(these)))
 
     def refused(self, digests: Iterable[str]) -> None:
@@ -133,7 +133,7 @@ class Erasure(Database):
     def spared(self, digests: Iterable[str], until: float) -> None:
         """They are not to be deleted before then: something needs them."""
         with self._write() as db:
-            for these in parts(digests):
+            for these in chunks(digests):
                 chosen = ERASURE.c.digest.in_(these), ERASURE.c.due > 0.0
                 db.execute(ERASURE.update().where(*chosen).values(due=until))
 
@@ -151,7 +151,7 @@ def owe_later(db: sa.Connection, files: Iterable[tuple[str, BlobUse]]) -> None:
 
 def _owe(db: sa.Connection, digests: Iterable[str], due: float) -> None:
     """What is owed at once stays so."""
-    for these in parts(set(digests)):
+    for these in chunks(set(digests)):
         if known := set(db.scalars(_OWED, of(digest=these))):
             db.execute(_OWE, of(digest=known) | {"due": due})
         if new := [{"digest": one, "due": due} for one in these if one not in known]:
@@ -162,13 +162,13 @@ def _owe(db: sa.Connection, digests: Iterable[str], due: float) -> None:
 def _awaited(column: sa.Column[str]) -> sa.Select[Any, Any]:
     """Who awaits a model, and the work that makes it, by values of a column of AWAITED."""
     works = sa.select(AWAITED.c.user, RUN.c.work).join(RUN, RUN.c.run_id == AWAITED.c.run_id)
-    return works.where(among(column))
+    return works.where(in_params(column))
 
 
 def dismiss(db: sa.Connection, column: sa.Column[str], these: Collection[str]) -> None:
     """Models that nobody awaits any more, with the rows that they were to be made from; by users or
     by runs, which are columns of AWAITED."""
-    for some in parts(these):
+    for some in chunks(these):
         if rows := db.execute(_awaited(column), of(**{column.name: some})).all():
             owe_later(db, (file for row in rows for file in _given_for(row.work)))
             db.execute(AWAITED.delete().where(AWAITED.c.user.in_([row.user for row in rows])))
@@ -235,7 +235,7 @@ def _needed() -> Statements:
     return submissions, shards.where(stays, TASK.c.removed.is_distinct_from("purged")), vectors
 
 
-_OF_TASK, _OF_OWNERS, _NEEDED = _kept(*given(TASK.c.name)), _kept(*_OWN), _needed()
+_OF_TASK, _OF_OWNERS, _NEEDED = _kept(*equals_param(TASK.c.name)), _kept(*_OWN), _needed()
 
 
 def _asked_of(db: sa.Connection) -> Naming:

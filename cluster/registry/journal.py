@@ -9,20 +9,20 @@ from typing import NamedTuple
 import sqlalchemy as sa
 
 from cluster.domain.status import Event, EventKind
-from cluster.registry.database import Database, given, of, put
+from cluster.registry.database import Database, equals_param, of, put
 from cluster.registry.schema import EVENT, REQUEST
 from tacl.errors import NameTaken
 
-_ANSWER = sa.select(REQUEST.c.asked, REQUEST.c.answer).where(*given(REQUEST.c.request_id))
+_ANSWER = sa.select(REQUEST.c.asked, REQUEST.c.answer).where(*equals_param(REQUEST.c.request_id))
 _SUBMITTED = EVENT.alias()
 _SINCE = (
     sa.select(sa.func.coalesce(sa.func.max(_SUBMITTED.c.number), 0))
-    .where(*given(_SUBMITTED.c.task), _SUBMITTED.c.kind == "submitted")
+    .where(*equals_param(_SUBMITTED.c.task), _SUBMITTED.c.kind == "submitted")
     .scalar_subquery()
 )
 _EVENTS = (
     sa.select(EVENT.c.at, EVENT.c.kind, EVENT.c.task, EVENT.c.run_id, EVENT.c.text)
-    .where(*given(EVENT.c.task), EVENT.c.number >= _SINCE)
+    .where(*equals_param(EVENT.c.task), EVENT.c.number >= _SINCE)
     .order_by(EVENT.c.number)
     .limit(sa.bindparam("most"))
     .offset(sa.bindparam("after"))
@@ -31,7 +31,7 @@ ALL = 2**31 - 1  # rows of a task, and more
 _LAST = sa.select(sa.func.max(EVENT.c.number))
 
 
-class Happened(NamedTuple):
+class LoggedEvent(NamedTuple):
     """An event, by what it is about."""
 
     number: int
@@ -62,16 +62,16 @@ class Journal(Database):
             rows = db.execute(_EVENTS, of(task=task) | {"after": after, "most": most})
             return [Event(**row._mapping) for row in rows]
 
-    def happened(self, after: int) -> tuple[int, list[Happened]]:
+    def events_after(self, after: int) -> tuple[int, list[LoggedEvent]]:
         """The number of the last event, and what happened after the one of a number: nothing is
         listed where that is below 0."""
         with self._read() as db:
             number = db.scalar(_LAST) or 0
             if not 0 <= after < number:  # asked for every request, which mostly finds nothing new
                 return number, []
-            columns = [EVENT.c[name] for name in Happened._fields]
+            columns = [EVENT.c[name] for name in LoggedEvent._fields]
             query = sa.select(*columns).where(EVENT.c.number > after, EVENT.c.number <= number)
-            return number, [Happened(*row) for row in db.execute(query.order_by(EVENT.c.number))]
+            return number, [LoggedEvent(*row) for row in db.execute(query.order_by(EVENT.c.number))]
 
     def founding(self) -> float | None:
         """When its home was made: no two homes are of the same moment. None before that."""

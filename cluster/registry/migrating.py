@@ -11,7 +11,7 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from cluster.registry.database import Database, revision
-from cluster.registry.dialects import hold
+from cluster.registry.dialects import acquire_writer
 from cluster.registry.schema import REVISION
 from tacl.errors import StorageUnavailable
 
@@ -37,7 +37,7 @@ def migrate(url: str, folder: Path) -> Migrated | None:
 
 
 class _AnySchema(Database):
-    patience = None  # a table of millions may be written anew
+    answer_timeout = None  # a table of millions may be written anew
 
     def _open(self, name: str) -> None:
         """Nothing is made, and nothing is refused."""
@@ -55,7 +55,7 @@ class _AnySchema(Database):
     def _require_alone(self) -> None:
         """Of an earlier version, a cluster that writes it now would go on doing so."""
         with self._engine.connect() as held:
-            if not hold(held):
+            if not acquire_writer(held):
                 raise self._superseded()
 
     def _snapshot(self, folder: Path, found: str) -> Path | None:

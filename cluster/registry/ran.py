@@ -9,24 +9,24 @@ from collections.abc import Collection, Mapping
 import sqlalchemy as sa
 
 from cluster.domain.status import RunState
-from cluster.registry.database import Database, among, given, of, parts
+from cluster.registry.database import Database, chunks, equals_param, in_params, of
 from cluster.registry.schema import RAN, RUN
 
 HOUR = 3600
 DAY = 24  # hours
 _ENDED = sa.select(RAN.c.user, RAN.c.hour, RAN.c.seconds).where(
-    among(RAN.c.user), RAN.c.hour > sa.bindparam("after")
+    in_params(RAN.c.user), RAN.c.hour > sa.bindparam("after")
 )
 _RUNNING = sa.select(RUN.c.user, RUN.c.started).where(
-    among(RUN.c.user), RUN.c.state == RunState.RUNNING
+    in_params(RUN.c.user), RUN.c.state == RunState.RUNNING
 )
 _ADD = (
     RAN.update()
-    .where(*given(RAN.c.user, RAN.c.hour))
+    .where(*equals_param(RAN.c.user, RAN.c.hour))
     .values(seconds=RAN.c.seconds + sa.bindparam("more"))
 )
-_KNOWN = sa.select(RAN.c.user).where(among(RAN.c.user), *given(RAN.c.hour))
-_FORGET = RAN.delete().where(among(RAN.c.user), RAN.c.hour <= sa.bindparam("until"))
+_KNOWN = sa.select(RAN.c.user).where(in_params(RAN.c.user), *equals_param(RAN.c.hour))
+_FORGET = RAN.delete().where(in_params(RAN.c.user), RAN.c.hour <= sa.bindparam("until"))
 Ran = Mapping[int, float]  # hours since 1970 -> seconds of runs that ended then, or run now
 
 
@@ -47,7 +47,7 @@ class RunTimes(Database):
 def add_ran(db: sa.Connection, seconds: Mapping[str, float], ended: float) -> None:
     """Of attempts that ended then, by their users. What is a day older is forgotten."""
     hour = int(ended // HOUR)
-    for users in parts(seconds):
+    for users in chunks(seconds):
         known = set(db.scalars(_KNOWN, of(user=users, hour=hour)))
         if more := [
             of(user=one, hour=hour) | {"more": seconds[one]} for one in users if one in known

@@ -18,7 +18,17 @@ from cluster.domain.compositions import Fitted
 from cluster.domain.status import OWED, STOPPED, RunKind, RunState
 from cluster.domain.tasks import Arrival, Shard
 from cluster.registry.balance import change_balance
-from cluster.registry.database import Database, Request, among, exists, given, of, one, parts, put
+from cluster.registry.database import (
+    Database,
+    Request,
+    chunks,
+    equals_param,
+    exists,
+    in_params,
+    of,
+    one,
+    put,
+)
 from cluster.registry.erasure import dismiss
 from cluster.registry.journal import log, log_all
 from cluster.registry.ran import add_ran
@@ -31,29 +41,29 @@ Stopped = Literal[RunState.CANCELLED, RunState.WITHDRAWN]
 _WORK: TypeAdapter[orders.Work] = TypeAdapter(Annotated[orders.Work, Field(discriminator="kind")])
 # Without results: that of a fit names the heads of thousands of tasks.
 COLUMNS = [column for column in RUN.c if column is not RUN.c.result]
-_RUN = sa.select(*COLUMNS).where(*given(RUN.c.run_id))
-_CHANGE = RUN.update().where(*given(RUN.c.run_id))
-_STATE = sa.select(RUN.c.state).where(*given(RUN.c.run_id))
-_RESULT = sa.select(RUN.c.result).where(*given(RUN.c.run_id))
+_RUN = sa.select(*COLUMNS).where(*equals_param(RUN.c.run_id))
+_CHANGE = RUN.update().where(*equals_param(RUN.c.run_id))
+_STATE = sa.select(RUN.c.state).where(*equals_param(RUN.c.run_id))
+_RESULT = sa.select(RUN.c.result).where(*equals_param(RUN.c.run_id))
 _LAST = sa.bindparam("last", type_=sa.Integer)
-_UNTOLD = ARRIVAL.delete().where(*given(ARRIVAL.c.run_id))
+_UNTOLD = ARRIVAL.delete().where(*equals_param(ARRIVAL.c.run_id))
 REACHED = _CHANGE.values(reached=sa.case((RUN.c.reached < _LAST, _LAST), else_=RUN.c.reached))
 STEPPED = REACHED.values(progress=sa.bindparam("told"))
 _SEVERAL = (
     sa.select(RUN.c.run_id, RUN.c.task, RUN.c.user, RUN.c.started, RUN.c.state)
-    .where(among(RUN.c.run_id))
+    .where(in_params(RUN.c.run_id))
     .order_by(RUN.c.number)
 )
-_CHANGE_ALL = RUN.update().where(among(RUN.c.run_id))
-_PROGRESSED = RUN.update().where(*given(RUN.c.run_id, RUN.c.attempt, RUN.c.state))
+_CHANGE_ALL = RUN.update().where(in_params(RUN.c.run_id))
+_PROGRESSED = RUN.update().where(*equals_param(RUN.c.run_id, RUN.c.attempt, RUN.c.state))
 _OWED = (
     sa.select(RUN.c.user, sa.func.count())
-    .where(among(RUN.c.user), RUN.c.state.in_(OWED))
+    .where(in_params(RUN.c.user), RUN.c.state.in_(OWED))
     .group_by(RUN.c.user)
 )
 _TOLD = (
     with_head(sa.select(ARRIVAL.c.step, ARRIVAL.c.left, SHARD).join(SHARD, OF_SHARD))
-    .where(*given(ARRIVAL.c.run_id))
+    .where(*equals_param(ARRIVAL.c.run_id))
     .order_by(ARRIVAL.c.step, SHARD.c.ordinal)
 )
 
@@ -137,7 +147,7 @@ class RunTable(Database):
         newest = sa.select(EVENT.c.at).order_by(EVENT.c.number.desc()).limit(1)
         with self._write() as db:
             last = db.scalar(newest) or 0.0
-            for these in parts(run_ids):
+            for these in chunks(run_ids):
                 chosen = of(run_id=these)
                 rows = db.execute(_SEVERAL, chosen).all()
                 _count_time(db, rows, last)
@@ -345,7 +355,7 @@ def add_run(db: sa.Connection, work: orders.Work, task: str | None) -> bool:
 @cache
 def _among(*names: str) -> sa.Select[Any]:
     """Runs whose columns of these names have any of the values given, the newest first."""
-    these = (among(RUN.c[name]) for name in names)
+    these = (in_params(RUN.c[name]) for name in names)
     return sa.select(*COLUMNS).where(*these).order_by(RUN.c.number.desc())
 
 
@@ -379,7 +389,7 @@ def stop(db: sa.Connection, run_ids: Collection[str], state: Stopped, cause: str
     """Without their results, by a person's wish. Of hundreds, as the evaluations of a model, some
     statements."""
     now = time.time()
-    for these in parts(run_ids):
+    for these in chunks(run_ids):
         chosen = of(run_id=these)
         rows = db.execute(_SEVERAL, chosen).all()
         _count_time(db, rows, now)

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from cluster.domain.base import BlobRef
 from cluster.domain.tasks import GENERIC, Shard
-from cluster.registry.database import Database, Request, among, given, of, one, put_once
+from cluster.registry.database import Database, Request, equals_param, in_params, of, one, put_once
 from cluster.registry.journal import log
 from cluster.registry.schema import SHARD, TASK
 
@@ -78,13 +78,13 @@ _SHARDS = (
     .where(_THERE | (SHARD.c.task == GENERIC))
     .order_by(SHARD.c.ordinal, SHARD.c.version)
 )
-_OF_TASKS = _SHARDS.where(among(SHARD.c.task))
+_OF_TASKS = _SHARDS.where(in_params(SHARD.c.task))
 _NAMED = (
     with_head(sa.select(SHARD))
-    .where(among(SHARD.c.task), among(SHARD.c.digest))
+    .where(in_params(SHARD.c.task), in_params(SHARD.c.digest))
     .order_by(SHARD.c.version)
 )
-_NEWEST = sa.select(sa.func.max(SHARD.c.version)).where(*given(SHARD.c.task))
+_NEWEST = sa.select(sa.func.max(SHARD.c.version)).where(*equals_param(SHARD.c.task))
 
 
 def shard_of(row: sa.Row) -> Shard:

@@ -16,7 +16,16 @@ from cluster.domain.tasks import GENERIC, Options, Shard, Submission
 from cluster.domain.visibility import ALL, Visibility
 from cluster.domain.work import TrainWork
 from cluster.registry.balance import change_balance
-from cluster.registry.database import Database, Request, among, change, given, of, put, value
+from cluster.registry.database import (
+    Database,
+    Request,
+    change,
+    equals_param,
+    in_params,
+    of,
+    put,
+    value,
+)
 from cluster.registry.erasure import PURGED, dismiss, owe_erasure, owe_later, parts_of_task
 from cluster.registry.journal import log
 from cluster.registry.runs import add_run, begin_anew, stop
@@ -24,13 +33,13 @@ from cluster.registry.samples import add_shard, next_version
 from cluster.registry.schema import AWAITED, CANCELLED, META, NEAR, RUN, TASK, TOKEN, Removal
 from tacl.errors import BaseMismatch, NameTaken, UnknownTask
 
-_TASK = sa.select(TASK).where(*given(TASK.c.name))
-_REMOVED = sa.select(TASK.c.removed).where(*given(TASK.c.name))
-_GONE = sa.select(TASK.c.name).where(among(TASK.c.name), TASK.c.removed.is_not(None))
+_TASK = sa.select(TASK).where(*equals_param(TASK.c.name))
+_REMOVED = sa.select(TASK.c.removed).where(*equals_param(TASK.c.name))
+_GONE = sa.select(TASK.c.name).where(in_params(TASK.c.name), TASK.c.removed.is_not(None))
 _NEWEST = sa.select(sa.func.max(TASK.c.ordinal))
 _SAME = (
     sa.select(TASK.c.name)
-    .where(TASK.c.removed.is_(None), *given(TASK.c.rows))
+    .where(TASK.c.removed.is_(None), *equals_param(TASK.c.rows))
     .order_by(TASK.c.ordinal)
 )
 
@@ -199,7 +208,7 @@ def _had_before(db: sa.Connection, name: str) -> bool:
 def _tasks(with_removed: bool, named: bool) -> sa.Select[Any]:
     query = sa.select(TASK).order_by(TASK.c.ordinal)
     query = query if with_removed else query.where(TASK.c.removed.is_(None))
-    return query.where(among(TASK.c.name)) if named else query
+    return query.where(in_params(TASK.c.name)) if named else query
 
 
 def _task(row: sa.Row) -> TaskRecord:

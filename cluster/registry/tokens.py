@@ -9,14 +9,14 @@ import sqlalchemy as sa
 
 from cluster.domain.base import PAGE
 from cluster.domain.users import Role
-from cluster.registry.database import Database, Request, among, given, put_once
+from cluster.registry.database import Database, Request, equals_param, in_params, put_once
 from cluster.registry.journal import log
 from cluster.registry.schema import TOKEN
 from tacl.errors import NameTaken
 
 _TOKENS = sa.select(TOKEN).order_by(TOKEN.c.user, TOKEN.c.created)
-_BY_HASH = _TOKENS.where(among(TOKEN.c.hash))
-_OF_USER = _TOKENS.where(*given(TOKEN.c.user))
+_BY_HASH = _TOKENS.where(in_params(TOKEN.c.hash))
+_OF_USER = _TOKENS.where(*equals_param(TOKEN.c.user))
 
 
 @dataclass(frozen=True)

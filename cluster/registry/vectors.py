@@ -21,7 +21,7 @@ from cluster.domain.tasks import CHAMPION, Pair, VectorRef
 from cluster.domain.work import Evaluated, FitWork, Measured, Refreshed, RefreshWork, Trained
 from cluster.registry.aliases import is_champion, move
 from cluster.registry.balance import change_balance
-from cluster.registry.database import among, change, given, of, put, put_once, value
+from cluster.registry.database import change, equals_param, in_params, of, put, put_once, value
 from cluster.registry.effects import Effects, add_effects
 from cluster.registry.erasure import listed_of, owe_later
 from cluster.registry.journal import log
@@ -33,10 +33,12 @@ from tacl.errors import UnknownVector
 
 SAME_KIND = "another task has samples of the same kind: neither is held against the other"
 
-_VECTOR = sa.select(VECTOR.c.reference).where(*given(VECTOR.c.task, VECTOR.c.version))
-_REFERENCES = sa.select(VECTOR.c.reference).where(*given(VECTOR.c.task)).order_by(VECTOR.c.version)
+_VECTOR = sa.select(VECTOR.c.reference).where(*equals_param(VECTOR.c.task, VECTOR.c.version))
+_REFERENCES = (
+    sa.select(VECTOR.c.reference).where(*equals_param(VECTOR.c.task)).order_by(VECTOR.c.version)
+)
 _PINNED = sa.select(VECTOR.c.task, VECTOR.c.version, VECTOR.c.reference).where(
-    among(VECTOR.c.task), among(VECTOR.c.version)
+    in_params(VECTOR.c.task), in_params(VECTOR.c.version)
 )
 _NAME, _NUMBER = sa.bindparam("of_task", type_=STRING), sa.bindparam("of_version")
 _NO_CURVES = sa.literal("{}").label("curves")
@@ -56,26 +58,26 @@ _NEXT_OF = (
     .limit(sa.bindparam("of_most", type_=sa.Integer))
 )
 _FIRST = sa.select(VECTOR.c.reference).where(VECTOR.c.version == 1).order_by(VECTOR.c.task)
-_FIRST_OF = _FIRST.where(among(VECTOR.c.task))
+_FIRST_OF = _FIRST.where(in_params(VECTOR.c.task))
 _CHAMPIONS = (
     sa.select(ALIAS.c.task, ALIAS.c.version)
     .join(TASK, TASK.c.name == ALIAS.c.task)
-    .where(ALIAS.c.name == CHAMPION, TASK.c.removed.is_(None), among(ALIAS.c.task))
+    .where(ALIAS.c.name == CHAMPION, TASK.c.removed.is_(None), in_params(ALIAS.c.task))
 )
 _COUNTED = (
     sa.select(ARRIVAL.c.run_id, sa.func.count())
-    .where(among(ARRIVAL.c.run_id))
+    .where(in_params(ARRIVAL.c.run_id))
     .group_by(ARRIVAL.c.run_id)
 )
 _TOLD = (
     sa.select(ARRIVAL.c.run_id, ARRIVAL.c.step, ARRIVAL.c.left, ARRIVAL.c.task, ARRIVAL.c.version)
     .join(SHARD, OF_SHARD)
-    .where(among(ARRIVAL.c.run_id))
+    .where(in_params(ARRIVAL.c.run_id))
     .order_by(ARRIVAL.c.step, SHARD.c.ordinal)
 )
 # By ids alone: with their kind SQLite would look at all runs of that kind.
-_WORKS = sa.select(RUN.c.run_id, RUN.c.kind, RUN.c.work).where(among(RUN.c.run_id))
-_MET = sa.select(SHARD.c.digest).join(ARRIVAL, OF_SHARD).where(*given(ARRIVAL.c.run_id))
+_WORKS = sa.select(RUN.c.run_id, RUN.c.kind, RUN.c.work).where(in_params(RUN.c.run_id))
+_MET = sa.select(SHARD.c.digest).join(ARRIVAL, OF_SHARD).where(*equals_param(ARRIVAL.c.run_id))
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ from cluster.domain.outcomes import Finished, GaveWay, GivesWay, Gone, Lost, Out
 from cluster.domain.work import Work
 from cluster.runtime.assigned import Assigned
 from cluster.runtime.connection import NAMESPACE
-from cluster.runtime.heap import Heap
+from cluster.runtime.gc_tuning import GcTuning
 from cluster.runtime.logs import log_to
 from cluster.runtime.nodes import held_by, here, release_orphans, with_place_kept
 from cluster.runtime.process import LearnerProcess, attempt_of, name_of
@@ -212,7 +212,7 @@ class TickingCoordinator(Coordinator):
             LOG.exception("the coordinator cannot start; it is tried again")
             time.sleep(RETRY)
             os._exit(1)
-        self._heap = Heap()
+        self._heap = GcTuning()
         threading.Thread(target=self._watch, name="watch", daemon=True).start()
 
     def serves(self) -> str:
@@ -225,9 +225,11 @@ class TickingCoordinator(Coordinator):
             try:
                 self.tick()
             except HomeInUse:
-                LOG.exception("this cluster ends: Ray is not to start its coordinator again")
+                LOG.exception(
+                    "another process writes the registry; this coordinator stops for good"
+                )
                 self.close()
                 ray.kill(ray.get_runtime_context().current_actor, no_restart=True)
                 return
             except Exception:  # who would look after what runs, without this thread?
-                LOG.exception("a look at what runs failed, and is tried again")
+                LOG.exception("a tick of the coordinator failed; it is retried")

@@ -28,8 +28,8 @@ from cluster.domain.urls import require_open
 from cluster.registry import Registry
 from cluster.registry.copying import copy, require_empty
 from cluster.registry.migrating import migrate
-from cluster.runtime import near
-from cluster.runtime.again import head_here
+from cluster.runtime import local_socket
+from cluster.runtime.restart import head_here
 from cluster.storage import home as homes
 from cluster.storage.blobs import Blobs
 from cluster.storage.drafts import scratch
@@ -67,7 +67,7 @@ def backup(home: Home, target: str | Path, count: Count) -> BackedUp:
     home.founded()
     running = home.running() if home.is_pinned else None
     is_far = running is not None and not running.lost and head_here(running) is None
-    if is_far and not near.answers(home.path):
+    if is_far and not local_socket.answers(home.path):
         # What SQLite knows of a file that is written lies in memory of the machine that writes it.
         raise HomeInUse(f"the cluster of {home.path} runs on another machine; back it up there")
     uri = absolute_uri(str(target))

@@ -8,7 +8,7 @@ import tomllib
 from pydantic import Field, ValidationError
 
 from cluster.domain.base import Message, each_wrong
-from cluster.storage.drafts import whole
+from cluster.storage.drafts import atomic_write
 from cluster.storage.home import ANSWERS, Home
 from tacl.errors import BadConfig
 
@@ -57,6 +57,6 @@ def write(home: Home, config: Config) -> str:
         if value is not None
     ]
     path = home.path / ANSWERS
-    with whole(path) as file:
+    with atomic_write(path) as file:
         file.write((HEAD + "".join(lines)).encode())
     return str(path)

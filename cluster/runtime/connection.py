@@ -37,7 +37,7 @@ ANSWER_SECONDS = 30.0  # of a coordinator that is there, and busy
 PAUSE = 0.3  # seconds between two tries
 
 
-class Patience:
+class RetryPolicy:
     """How long a call is repeated whose actor is lost: each is idempotent by its arguments.
 
     A run also waits while the coordinator cannot write, and meets its errors as they were raised.
@@ -77,7 +77,9 @@ def coordinator() -> Any:
     return ray.get_actor(COORDINATOR, namespace=NAMESPACE)
 
 
-def asked(find: Callable[[], Any], method: str, arguments: Sequence[object], most: Patience) -> Any:
+def asked(
+    find: Callable[[], Any], method: str, arguments: Sequence[object], most: RetryPolicy
+) -> Any:
     """What an actor's method returns, found again for every try."""
     while True:
         try:
@@ -86,7 +88,9 @@ def asked(find: Callable[[], Any], method: str, arguments: Sequence[object], mos
             time.sleep(most.after(error))
 
 
-def patiently(home: Home, find: Callable[[], Any], method: str, arguments: Sequence[object]) -> Any:
+def call_with_retries(
+    home: Home, find: Callable[[], Any], method: str, arguments: Sequence[object]
+) -> Any:
     """Call a method of an actor of a home's cluster. Raises what the method raises, or
     ClusterNotRunning."""
 
@@ -94,10 +98,12 @@ def patiently(home: Home, find: Callable[[], Any], method: str, arguments: Seque
         connect(home)
         return find()
 
-    return asked(found, method, arguments, Patience(CLIENT_SECONDS, lambda why: _silent(home, why)))
+    return asked(
+        found, method, arguments, RetryPolicy(CLIENT_SECONDS, lambda why: _silent(home, why))
+    )
 
 
-class Coordinators:
+class CoordinatorClient:
     """How a run asks the coordinator for its next steps, and tells it what others see of its own
     samples. One that is being restarted is waited for.
 
@@ -135,12 +141,12 @@ class Coordinators:
             self._handle = next(kept, None) or coordinator()
             return self._handle
 
-        answer = asked(find, method, arguments, Patience(RUN_SECONDS, _lost, of_run=True))
-        Coordinators.answered = time.monotonic()
+        answer = asked(find, method, arguments, RetryPolicy(RUN_SECONDS, _lost, of_run=True))
+        CoordinatorClient.answered = time.monotonic()
         return answer
 
-    def __reduce__(self) -> tuple[type[Coordinators], tuple[()]]:
-        return Coordinators, ()
+    def __reduce__(self) -> tuple[type[CoordinatorClient], tuple[()]]:
+        return CoordinatorClient, ()
 
 
 def _lost(why: str) -> Lost:

@@ -27,7 +27,7 @@ from cluster.domain.reports import NeededFiles
 from cluster.domain.status import Resources
 from cluster.domain.tasks import GENERIC
 from cluster.runtime import memory, processors
-from cluster.runtime.again import head_here
+from cluster.runtime.restart import head_here
 from cluster.storage.filesystem import Storage
 from cluster.storage.home import Home, Running
 from tacl.errors import BadConfig, CorruptBlob, StorageUnavailable, TaclError

@@ -40,12 +40,12 @@ from cluster.errors import exit_code
 from cluster.registry import Registry
 from cluster.registry.migrating import migrate
 from cluster.runtime import processors
-from cluster.runtime.again import HEAD, Again, again, end, first
 from cluster.runtime.logs import log_to
+from cluster.runtime.restart import HEAD, Restart, end, first, restarter
 from cluster.scheduler.reuse import RUNS
 from cluster.storage import home as homes
 from cluster.storage.blobs import Blobs
-from cluster.storage.drafts import whole
+from cluster.storage.drafts import atomic_write
 from cluster.storage.filesystem import Storage
 from cluster.storage.home import Founding, Home, Running, Settings
 from tacl.errors import BadConfig, ClusterNotRunning, HomeInUse, TaclError
@@ -84,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with home.lock(held=chosen.lock) as lock:
             if not chosen.losses:
                 home.serving_file.unlink(missing_ok=True)  # what was served ended with its cluster
-            renew = again(home, lock, command, chosen.losses, environment)
+            renew = restarter(home, lock, command, chosen.losses, environment)
             founding = Founding(chosen.base, chosen.generic, chosen.storage, chosen.registry)
             try:
                 serve(home, founding, chosen, renew)
@@ -101,7 +101,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def serve(home: Home, chosen: Founding, how: argparse.Namespace, renew: Again) -> None:
+def serve(home: Home, chosen: Founding, how: argparse.Namespace, renew: Restart) -> None:
     """Run the cluster of a home, whose lock is held, until SIGTERM; `renew` one that is lost."""
     _require_usable(home, chosen)
     joined = _joined(home, chosen, how.address, how.insecure) if how.address else None
@@ -179,7 +179,7 @@ def _take_over(home: Home, chosen: Founding) -> None:
 def _require_alone(home: Home) -> None:
     """HomeInUse while another cluster writes the registry: a coordinator would wait for it."""
     with contextlib.closing(Registry(home.registry_url)) as registry:
-        registry.hold()
+        registry.acquire_writer()
 
 
 @contextlib.contextmanager
@@ -299,7 +299,7 @@ def _prepare_environment(home: Home) -> None:
     owner of the home can read.
     """
     if not home.token_file.exists() or not home.token_file.stat().st_size:
-        with whole(home.token_file) as file:
+        with atomic_write(home.token_file) as file:
             os.fchmod(file.fileno(), 0o600)
             file.write(secrets.token_hex(32).encode())
     os.environ["RAY_AUTH_MODE"] = "token"

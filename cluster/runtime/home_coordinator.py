@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
 from cluster.domain.api import READS, CoordinatorAPI
-from cluster.runtime.near import NotNear, ask
+from cluster.runtime.local_socket import NoListener, ask
 from cluster.runtime.served import running
 from cluster.storage.home import Home, Running
 
@@ -44,10 +44,12 @@ class HomeCoordinator:
     def _decided(self, method: str, arguments: Sequence[object]) -> Any:
         try:
             return ask(self._home.path, method, arguments)
-        except NotNear:
+        except NoListener:
             from cluster.runtime import connection  # which imports Ray
 
-            return connection.patiently(self._home, connection.coordinator, method, arguments)
+            return connection.call_with_retries(
+                self._home, connection.coordinator, method, arguments
+            )
 
     def _reader(self, cluster: Running) -> OwnReader:
         """Of this process: connections and locks that a fork finds are its parent's. Of this

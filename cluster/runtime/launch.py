@@ -18,7 +18,7 @@ import psutil
 from cluster.domain.operations import StartedCluster
 from cluster.errors import TABLE
 from cluster.runtime import served
-from cluster.runtime.again import HEAD, head_here
+from cluster.runtime.restart import HEAD, head_here
 from cluster.storage.filesystem import absolute_uri
 from cluster.storage.home import FATAL, Founding, Home, require_founder
 from tacl.errors import BadConfig, ClusterNotRunning, TaclError

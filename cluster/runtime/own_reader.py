@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from cluster.reading.reader import Reader
-from cluster.runtime import near
+from cluster.runtime import local_socket
 from cluster.storage.home import Home
 from tacl.errors import ClusterNotRunning, StorageUnavailable, TaclError
 
@@ -59,9 +59,9 @@ class OwnReader:
 
     def _is_coordinated_here(self) -> bool:
         """The coordinator itself may be dead; who starts another one on the same machine is not."""
-        if near.answers(self._home.path):
+        if local_socket.answers(self._home.path):
             return True
-        from cluster.runtime.again import head_here  # which imports psutil
+        from cluster.runtime.restart import head_here  # which imports psutil
 
         running = self._home.running()
         return running is not None and head_here(running) is not None

@@ -16,9 +16,9 @@ from typing import Any
 from cluster import tracing
 from cluster.domain.base import Base
 from cluster.domain.work import Result, Work
-from cluster.runtime.alone import until_alone
-from cluster.runtime.connection import Coordinators
+from cluster.runtime.connection import CoordinatorClient
 from cluster.runtime.logs import log_to
+from cluster.runtime.orphaned import until_orphaned
 from cluster.scheduler.adoption import Attempt
 from cluster.scheduler.leases import LONGEST
 from cluster.storage.home import Home
@@ -54,7 +54,7 @@ class LearnerProcess:
         self._let_go: Attempt | None = None  # found to be awaited no more
         self._found: Future[Result] = Future()
         if attempt is not None:
-            alone = threading.Thread(target=until_alone, args=(self._awaited, self._end))
+            alone = threading.Thread(target=until_orphaned, args=(self._awaited, self._end))
             alone.daemon = True
             alone.start()
 
@@ -102,9 +102,9 @@ class LearnerProcess:
         next look."""
         attempt = self._attempt
         assert attempt is not None
-        if time.monotonic() - Coordinators.answered < RECENT:
+        if time.monotonic() - CoordinatorClient.answered < RECENT:
             return True
-        awaited = Coordinators().awaits(*attempt)
+        awaited = CoordinatorClient().awaits(*attempt)
         if attempt != self._attempt:
             return True  # it was asked about what is over
         if awaited is False and self._found.done() and attempt != self._let_go:

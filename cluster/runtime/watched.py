@@ -11,7 +11,7 @@ from typing import Any
 from cluster import tracing
 from cluster.domain.api import READS, CoordinatorAPI, RunAPI
 from cluster.domain.base import RequestContext
-from cluster.runtime import near
+from cluster.runtime import local_socket
 from cluster.storage.home import Home
 from tacl.errors import NotAllowed
 
@@ -28,7 +28,7 @@ class WatchedCoordinator:
         from cluster.runtime.actors import TickingCoordinator
 
         self._coordinator, self._turn = TickingCoordinator(home, learner, runs), threading.Lock()
-        near.listen(Home.at(home).path, self._call)
+        local_socket.listen(Home.at(home).path, self._call)
 
     def _call(self, method: str, arguments: Sequence[object]) -> Any:
         if method not in METHODS:
@@ -44,7 +44,7 @@ def _passing_on(method: str) -> Callable[..., Any]:
         turn = nullcontext() if method in LONG else self._turn
         with turn, tracing.span(method, parent, **ids):
             answer = getattr(self._coordinator, method)(*arguments, **named)
-            tracing.note(run_id=getattr(answer, "run_id", None))
+            tracing.set_attributes(run_id=getattr(answer, "run_id", None))
             return answer
 
     return call

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cluster.scheduler.queue import has_room, in_turn, with_back
+from cluster.scheduler.queue import after_release, has_room, in_turn
 from cluster.scheduler.state import Needs, Node, PlannedRun, State, Urgency
 
 MOST = 2  # times that a run gives way
@@ -80,5 +80,5 @@ def is_enough(state: State, needs: Needs, chosen: Sequence[PlannedRun]) -> bool:
     if len(state.nodes) > 1:
         pieces = [Node(one.cpus, one.gpus) for one in given for _ in range(one.workers)]
         return has_room(state, needs, given, (*state.free, *pieces) if state.free else ())
-    free = tuple(with_back(node, given) for node in state.free)
+    free = tuple(after_release(node, given) for node in state.free)
     return has_room(state, needs, given, free)

@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from cluster.domain.status import RunKind
+from cluster.scheduler.champion_sets import champions
 from cluster.scheduler.giving_way import gives_way_to, is_enough
-from cluster.scheduler.lessons import champions
 from cluster.scheduler.queue import has_room, placeable
 from cluster.scheduler.state import Needs, PlannedRun, State, Urgency
 
@@ -40,7 +40,7 @@ def allot(state: State) -> None:
             run.needs = run.needs._replace(gpus=0)
 
 
-def bereft(state: State) -> Iterator[PlannedRun]:
+def unplaceable(state: State) -> Iterator[PlannedRun]:
     """Those that were given what no node has any more: where their process was not there yet it
     would wait for ever."""
     most = max((node.gpus for node in state.nodes), default=0)

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from cluster.domain.status import OF_MODELS, RunState
-from cluster.scheduler import lessons, matrix
+from cluster.scheduler import champion_sets, matrix
 from cluster.scheduler import state as facts
 from cluster.scheduler import upkeep as owed
 from cluster.scheduler.budget import granted
 from cluster.scheduler.giving_way import giving_way, mark
-from cluster.scheduler.gpus import allot, bereft
+from cluster.scheduler.gpus import allot, unplaceable
 from cluster.scheduler.queue import next_run, starts
 from cluster.scheduler.state import Effect, Fail, MatrixCell, PlannedRun, Row, State, Stop
 
@@ -46,8 +46,8 @@ def _apply(state: State, event: facts.Event) -> Iterator[facts.Instruction]:
             _queue(state, event)
         case facts.Published():
             _publish(state, event)
-        case facts.Championed(task, vector, row):
-            _crown(state, task, vector, row)
+        case facts.Promoted(task, vector, row):
+            _promote(state, task, vector, row)
             state.ask.add(task)
         case facts.CellsMeasured(run_id, values):
             _end(state, run_id, measured=values)
@@ -77,7 +77,7 @@ def _apply(state: State, event: facts.Event) -> Iterator[facts.Instruction]:
 
 
 def _lost_gpus(state: State) -> Iterator[facts.Instruction]:
-    for run in [*bereft(state)]:
+    for run in [*unplaceable(state)]:
         yield Stop(run.run_id)
         run.state = RunState.QUEUED
         yield facts.Requeue(run.run_id, "no node has its GPU any more")
@@ -129,17 +129,17 @@ def _publish(state: State, event: facts.Published) -> None:
         task.head = event.head
         matrix.drop_column(state, event.task)
     if event.champion:
-        _crown(state, event.task, event.vector, event.row)
+        _promote(state, event.task, event.vector, event.row)
     _end(state, event.run_id)
 
 
-def _crown(state: State, task: str, vector: facts.VectorVersion, measured: Row) -> None:
+def _promote(state: State, task: str, vector: facts.VectorVersion, measured: Row) -> None:
     """The vector is the task's champion; of what was measured of it, what is of the samples and
     heads of now."""
-    lessons.moves(state, task, vector.digest)
+    champion_sets.before_champion_change(state, task, vector.digest)
     state.champions[task] = vector
-    state.crowned.pop(task, None)
-    state.crowned[task] = None
+    state.promoted.pop(task, None)
+    state.promoted[task] = None
     row = {
         name: effect
         for (name, shard, head), effect in measured.items()
@@ -204,8 +204,8 @@ def _remove(state: State, event: facts.Removed) -> Iterator[Stop]:
         yield Stop(run_id, forget=True)
     matrix.drop_row(state, task)
     matrix.drop_column(state, task)
-    lessons.moves(state, task, None)
-    for table in (state.tasks, state.champions, state.crowned):
+    champion_sets.before_champion_change(state, task, None)
+    for table in (state.tasks, state.champions, state.promoted):
         table.pop(task, None)
     state.near = {pair for pair in state.near if task not in pair}
     state.ask.discard(task)

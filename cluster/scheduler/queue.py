@@ -2,10 +2,10 @@
 
 What a person waits for (evaluate, export, import, compose) goes before training and a refresh that
 somebody asked for, and these before the upkeep of vectors and heads (measure, refresh, fit); but
-the first that waits of each lets at most PATIENCE runs of the others pass, then the room is kept
-for it. So none starves another, and a wide run is not starved by narrow ones. Within each, users
-take turns: next is who waits since the longest for a start, with what they asked for first; who
-took their minutes of the day comes last.
+the first that waits of each lets at most MAX_BYPASSES runs of the others pass, then the room is
+kept for it. So none starves another, and a wide run is not starved by narrow ones. Within each,
+users take turns: next is who waits since the longest for a start, with what they asked for first;
+who took their minutes of the day comes last.
 
 Room is counted over all nodes, without what serving holds; each worker must also find room on one
 of them, by what the cluster says is free there. That may lag, and Ray places the workers: so a
@@ -23,7 +23,7 @@ from cluster.domain.tasks import Options
 from cluster.domain.visibility import ALL, Visibility
 from cluster.scheduler.state import ONE_CPU, Needs, Node, PlannedRun, Start, State, Urgency
 
-PATIENCE = 4  # runs of other urgencies that may pass one that waits
+MAX_BYPASSES = 4  # runs of other urgencies that may pass one that waits
 DOING: dict[RunKind, str] = {
     "measure": "measuring interference",
     "fit": "fitting heads",
@@ -73,7 +73,7 @@ def _fits(state: State, run: PlannedRun) -> bool:
     return has_room(state, run.needs, (), state.free)
 
 
-def with_back(room: Node, given: Sequence[Needs]) -> Node:
+def after_release(room: Node, given: Sequence[Needs]) -> Node:
     """What there is once these groups have gone."""
     cpus = room.cpus + sum(one.workers * one.cpus for one in given)
     return Node(cpus, room.gpus + sum(one.workers * one.gpus for one in given))
@@ -84,7 +84,7 @@ def has_room(
 ) -> bool:
     """Whether a group fits once the groups that are `given` have gone, and `nodes_free` is what
     each node has left then; () where nothing says it but counting."""
-    counted = _is_enough(with_back(free(state), given), needs)
+    counted = _is_enough(after_release(free(state), given), needs)
     counted = counted and _in_one_piece(state, needs, given)
     return counted and placeable(state.nodes, needs) and placeable(nodes_free or state.nodes, needs)
 
@@ -204,7 +204,7 @@ def _late(state: State, firsts: Iterable[PlannedRun]) -> list[PlannedRun]:
     """Those that have let enough others pass; none of a user who took their minutes: it would give
     the room back that was kept for it."""
     within = (run for run in firsts if run.user not in state.over)
-    return [run for run in within if state.passed.get(run.urgency, 0) >= PATIENCE]
+    return [run for run in within if state.passed.get(run.urgency, 0) >= MAX_BYPASSES]
 
 
 # -- what people are told

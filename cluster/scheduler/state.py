@@ -136,7 +136,7 @@ Champions = dict[str, str]  # by task the digest of its vector
 
 
 @dataclass
-class Lesson:
+class ChampionSet:
     """Champions that heads are fitted of, and a number that says which they are."""
 
     number: int = 0
@@ -184,15 +184,15 @@ class State:
     balance: int = 0  # what may be spent on measuring and refreshing (`budget`)
     refreshes: int = 0  # since this process began: they take turns
     # tasks whose champion changed, the last ones at the end
-    crowned: dict[str, None] = field(default_factory=dict[str, None], compare=False)
+    promoted: dict[str, None] = field(default_factory=dict[str, None], compare=False)
     numbers: int = 0
     changes: int = field(default=0, compare=False)  # events that it heard
     # runs that fit the heads of the champions of now, each with the owner of the private ones among
     # them; None: not worked out yet
     fits: dict[str, str] | None = field(default=None, compare=False)
-    # beside it (`lessons`): by the owner of private tasks, "" for all others, what fits are of;
-    # None: not worked out yet
-    lessons: dict[str, Lesson] | None = field(default=None, compare=False)
+    # beside it: by the owner of private tasks, "" for all others, what fits are of; None: not
+    # worked out yet
+    champion_sets: dict[str, ChampionSet] | None = field(default=None, compare=False)
     # about when runs will be done, as of the last look: told, and nothing is decided by it
     ends: dict[str, float] = field(default_factory=dict[str, float])
 
@@ -237,7 +237,7 @@ class SamplesArrived:
 
 
 @dataclass(frozen=True)
-class Championed:
+class Promoted:
     """The champion of a task was moved to another version by hand; `row` as in Published."""
 
     task: str
@@ -326,7 +326,7 @@ class Failed(RunEvent):
 
 
 _OfRun = Requested | Published | CellsMeasured | Ended | Cancelled | PlaceGivenBack | Died | Failed
-Event = NodesChanged | MinutesTaken | SamplesArrived | Championed | Removed | Forgotten | _OfRun
+Event = NodesChanged | MinutesTaken | SamplesArrived | Promoted | Removed | Forgotten | _OfRun
 
 
 # -- what is to be done

@@ -19,8 +19,8 @@ from cluster.domain.tasks import GENERIC
 from cluster.domain.visibility import Visibility
 from cluster.scheduler import budget, matrix
 from cluster.scheduler import state as facts
-from cluster.scheduler.lessons import champions as champions_of
-from cluster.scheduler.lessons import lessons
+from cluster.scheduler.champion_sets import champion_sets
+from cluster.scheduler.champion_sets import champions as champions_of
 from cluster.scheduler.queue import needs_of, placeable
 from cluster.scheduler.state import MatrixCell, Measure, PlannedRun, RefreshChampion, State
 
@@ -127,7 +127,7 @@ def _unmeasured(state: State, met: bool) -> Iterator[MatrixCell]:
         if known < COLUMN:
             whose = None if met else state.owners.get(on)  # of others' none is new on it
             if whose not in orders:
-                among = islice(reversed(state.crowned), LOOKED_AT) if met else state.rows
+                among = islice(reversed(state.promoted), LOOKED_AT) if met else state.rows
                 theirs = (t for t in among if whose in (None, state.tasks[t].owner))
                 orders[whose] = _orders(state, theirs)
             lacking = _lacking(state, on, met, orders[whose])
@@ -347,7 +347,7 @@ def fits(state: State) -> dict[str, str]:
     Most events move no champion: it is worked out once for all that follow.
     """
     if state.fits is None:
-        of = lessons(state)
+        of = champion_sets(state)
         everybody = of[""].number if "" in of else 0
         state.fits = {
             identity("fit", {"base": state.base, "of": [everybody, owner, of[owner].number]}): owner

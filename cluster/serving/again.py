@@ -34,10 +34,10 @@ def main() -> None:
         try:
             start(home, asked, LOG.info)
         except (TaclError, RayError, RayServeException, RuntimeError, OSError):
-            LOG.exception("what was served is not yet served again")
+            LOG.exception("serving could not be restarted yet; trying again")
             time.sleep(PAUSE)
         else:
-            LOG.info("what was served is served again")
+            LOG.info("serving was restarted")
             return
 
 

@@ -42,14 +42,14 @@ from cluster.domain.api import READS, CoordinatorAPI
 from cluster.domain.base import RequestContext
 from cluster.domain.figures import PredictorFigures, StoreFigures
 from cluster.domain.loopback import is_loopback
-from cluster.runtime import near
-from cluster.runtime.connection import Patience, coordinator, unwrapped
+from cluster.runtime import local_socket
+from cluster.runtime.connection import RetryPolicy, coordinator, unwrapped
 from cluster.runtime.logs import log_to
-from cluster.serving.batching import Gathering, ProcessDied
+from cluster.serving.batching import Batcher, ProcessDied
 from cluster.serving.own_reads import OwnReads
 from cluster.serving.pieces import ROWS, fitting, joined, pieces
 from cluster.serving.preparing import STARTING, Job, read
-from cluster.serving.router import RUNNING, ToVectors
+from cluster.serving.router import RUNNING, AffinityRouter
 from cluster.serving.routing import BUSY, keeper
 from cluster.storage.drafts import scratch
 from cluster.storage.home import Home
@@ -68,7 +68,7 @@ LARGE = 4_000_000  # pixels of a question that is decoded apart from small ones
 WAITING = 16_384  # questions for a predictor, or pieces of them; more are refused
 READERS = 2  # data sets that are read at a time
 LONGEST = 60.0  # seconds; nobody waits longer for an answer
-PATIENCE = 10.0  # seconds for a coordinator that was lost to be back
+TIMEOUT = 10.0  # seconds for a coordinator that was lost to be back
 PAUSE = 0.1  # seconds after which a predictor that died is known to be dead
 LOGGING = LoggingConfig(enable_access_log=False)  # the API writes a line of every request itself
 PROCESSES: dict[str, Any] = {  # of predictors and ingresses
@@ -105,7 +105,7 @@ class Predictors:
         self._passing = ThreadPoolExecutor(1)
         # What is one of many rows goes by itself, in turns with what is not.
         kind = lambda call: str(_is_bulk(call))  # noqa: E731
-        self._passes = Gathering(self._pass, most=AT_ONCE, weight=_rows, whose=kind)
+        self._passes = Batcher(self._pass, most=AT_ONCE, weight=_rows, whose=kind)
         self._count, self._asked = 0, 0  # passes, and questions in them
 
     async def answer(self, questions: list[Question]) -> list[Answered | errors.TaclError]:
@@ -157,12 +157,12 @@ class Ingress:
         self._coordinator: Any = None
         self._own = OwnReads(Home.at(home), self._asked)
         self._gathered = {
-            "holder": Gathering(partial(self._own.ask, "holders"), most=AT_ONCE),
-            "composition": Gathering(partial(self._own.ask, "compositions"), most=AT_ONCE),
+            "holder": Batcher(partial(self._own.ask, "holders"), most=AT_ONCE),
+            "composition": Batcher(partial(self._own.ask, "compositions"), most=AT_ONCE),
         }
         shared = {"alone": _alone, "waiting": WAITING, "suspects": asyncio.Lock()}
-        gathering = partial(Gathering, self._predicted, **shared)
-        self._lane: Callable[[bool], Gathering[Question, Answered]] = lambda bulk: gathering(
+        gathering = partial(Batcher, self._predicted, **shared)
+        self._lane: Callable[[bool], Batcher[Question, Answered]] = lambda bulk: gathering(
             most=ROWS if bulk else AT_ONCE,
             weight=lambda question: question.rows,
             whose=lambda question: question.model.user,
@@ -172,14 +172,14 @@ class Ingress:
             calls=1 if bulk else (BUSY - 1) * most,
         )
         # By the keeper of the questions' models and by size, while somebody waits for it.
-        self._lanes = WeakValueDictionary[tuple[str, bool], Gathering[Question, Answered]]()
+        self._lanes = WeakValueDictionary[tuple[str, bool], Batcher[Question, Answered]]()
         self._large = gathering(most=1, calls=most)
         self._rows = ROWS  # of a piece of a question of many
         self._readers = asyncio.Semaphore(READERS)
         self._turns = WeakValueDictionary[tuple[str, str], asyncio.Lock]()
         self._stored = Shared[StoreFigures](LISTED)
         self._loop = asyncio.get_running_loop()
-        near.listen(Home.at(home).path, self._near, near.PREDICTORS)
+        local_socket.listen(Home.at(home).path, self._near, local_socket.PREDICTORS)
 
     def __serve_build_asgi_app__(self) -> Any:
         return create_app(self, open_to_all=self._open)
@@ -209,13 +209,13 @@ class Ingress:
         return self._turns.setdefault((what, user), asyncio.Lock())
 
     async def _asked(self, method: str, *arguments: object, **named: object) -> Any:
-        patience = Patience(PATIENCE, _silent)
+        patience = RetryPolicy(TIMEOUT, _silent)
         while True:
             try:
                 if self._coordinator is None:
                     self._coordinator = coordinator()
                 return await getattr(self._coordinator, method).remote(
-                    *arguments, **named, **tracing.carried()
+                    *arguments, **named, **tracing.inject()
                 )
             except (RayError, ValueError) as error:
                 pause = patience.after(error)
@@ -357,7 +357,7 @@ def application(arguments: dict[str, Any]) -> serve.Application:
     scaling = AutoscalingConfig(min_replicas=1, max_replicas=most, target_ongoing_requests=1)
     predictors = serve.deployment(Predictors, name="predictor").options(
         autoscaling_config=scaling,
-        request_router_config=RequestRouterConfig(request_router_class=cast("Any", ToVectors)),
+        request_router_config=RequestRouterConfig(request_router_class=cast("Any", AffinityRouter)),
         max_ongoing_requests=BUSY * most * ingresses,
         ray_actor_options={"num_cpus": cpus, "num_gpus": gpus},
         **PROCESSES,

@@ -26,7 +26,7 @@ class ProcessDied(Exception):
     """Raised by `send`: the process that was asked died before it answered this call."""
 
 
-class Gathering(Generic[Q, A]):
+class Batcher(Generic[Q, A]):
     """Questions on their way in common calls: of each user the oldest, then of each the next.
 
     Args:

@@ -11,7 +11,7 @@ OFTEN = 32  # times asked before a model is composed at all: that costs as much 
 REMEMBERED = 10_000  # models whose number of times is kept
 
 
-class Hot:
+class ComposedCache:
     """The models that were asked most, as many as fit: of one base all are of one size. A newcomer
     must be asked twice as often as the least asked one to take its place, so that many equal ones
     do not push each other out."""

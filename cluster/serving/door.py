@@ -5,7 +5,7 @@ everybody who could refuse them.
 
 Serve starts uvicorn in a process of Ray's and passes on no option for either. What it does is to
 call a function there whose name is in an environment variable; ours lets uvicorn make its
-connections of `Door`. The head sets it (`cluster.runtime.head`).
+connections of `HttpConnection`. The head sets it (`cluster.runtime.head`).
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ EACH_BYTES = 2 << 30  # of bodies and answers of one address at once: two of the
 ALL_BYTES = 4 << 30
 
 
-class Room:
+class ConnectionLimiter:
     """Which connections are there. Of those without a request the one that waits longest makes
     place for a new one."""
 
     def __init__(self, each: int = EACH, all: int = ALL) -> None:
         self._each, self._all = each, all
         self._of: Counter[str] = Counter()
-        self._idle: dict[Door, str] = {}  # the address; who waits longest is first
+        self._idle: dict[HttpConnection, str] = {}  # the address; who waits longest is first
         self._bytes: Counter[str] = Counter()
         self._all_bytes = 0
 
-    def enter(self, door: Door, address: str) -> bool:
+    def enter(self, door: HttpConnection, address: str) -> bool:
         """Whether there is a place."""
         if self._of[address] >= self._each and not is_loopback(address):
             fits = self._drop(address)
@@ -50,13 +50,13 @@ class Room:
             self._of[address] += 1
         return fits
 
-    def waits(self, door: Door, address: str) -> None:
+    def waits(self, door: HttpConnection, address: str) -> None:
         self._idle[door] = address
 
-    def asks(self, door: Door) -> None:
+    def asks(self, door: HttpConnection) -> None:
         self._idle.pop(door, None)
 
-    def leave(self, door: Door, address: str) -> None:
+    def leave(self, door: HttpConnection, address: str) -> None:
         self._idle.pop(door, None)
         self._of[address] -= 1
         self._of += Counter()  # of whom there is none is forgotten
@@ -75,7 +75,7 @@ class Room:
         if not self._bytes[address]:
             del self._bytes[address]
 
-    def is_idle(self, door: Door) -> bool:
+    def is_idle(self, door: HttpConnection) -> bool:
         return door in self._idle
 
     def _drop(self, address: str | None) -> bool:
@@ -87,10 +87,10 @@ class Room:
         return door is not None
 
 
-class Door(HttpToolsProtocol):
+class HttpConnection(HttpToolsProtocol):
     """A connection."""
 
-    room = Room()
+    room = ConnectionLimiter()
     patience = HEADER_SECONDS
     _address: str | None = None  # while it has a place
     _timer: asyncio.TimerHandle | None = None
@@ -211,5 +211,5 @@ class Door(HttpToolsProtocol):
 
 def install() -> list[Any]:
     """Called in the process of Serve's proxy, before it starts uvicorn; what is put around it."""
-    HTTP_PROTOCOLS["auto"] = f"{__name__}:{Door.__name__}"
+    HTTP_PROTOCOLS["auto"] = f"{__name__}:{HttpConnection.__name__}"
     return [PACED]

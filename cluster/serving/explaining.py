@@ -7,13 +7,13 @@ from torch import Tensor
 
 from cluster.domain.explanations import BASE, Contribution, Explanation, Logits
 from cluster.domain.operations import Candidate
-from tacl.evaluation.contributions import Parts
+from tacl.evaluation.contributions import Contributions
 from tacl.heads.columns import Columns
 
 Classes = list[tuple[str, str]]  # task and class of each column
 
 
-def explained(parts: Parts, names: tuple[str, ...], columns: Columns) -> Explanation:
+def explained(parts: Contributions, names: tuple[str, ...], columns: Columns) -> Explanation:
     """Of one row; `names` of the vectors, in the order of the parts. The classes of all columns
     compete."""
     classes = [(task, label) for task, labels in columns.classes.items() for label in labels]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from cluster.api.limits import EXPLAINED_ROWS, INPUTS
 from cluster.api.service import Answered, Question
-from cluster.runtime import near, served
+from cluster.runtime import local_socket, served
 from cluster.runtime.logs import log_to
 from cluster.storage.home import Home
 from tacl.errors import TooLarge
@@ -46,12 +46,12 @@ class HomePredictor:
         few = len(question.inputs) <= INPUTS
         if few and (len(question.inputs) == 1 or question.rows <= EXPLAINED_ROWS):
             # What is more than a server answers at once is nobody else's burden.
-            with suppress(near.NotNear, TooLarge):
+            with suppress(local_socket.NoListener, TooLarge):
                 where = Home.at(self._home.where).path
-                return near.ask(where, "predict", [question], near.PREDICTORS)
-        from cluster.runtime.connection import patiently
+                return local_socket.ask(where, "predict", [question], local_socket.PREDICTORS)
+        from cluster.runtime.connection import call_with_retries
 
-        return patiently(self._home, self._actor, "ask", [question])
+        return call_with_retries(self._home, self._actor, "ask", [question])
 
     def _actor(self) -> Any:
         import ray

@@ -36,7 +36,7 @@ class OwnReads:
         """Raises what the method raises."""
         if method in READS:
             threads = self._of_many if method in OF_MANY else self._of_one
-            read = partial(self._read, tracing.carried(), method, *arguments, **named)
+            read = partial(self._read, tracing.inject(), method, *arguments, **named)
             with suppress(Unread):  # it was said
                 return await self._loop.run_in_executor(threads, read)
         return await self._ask_coordinator(method, *arguments, **named)

@@ -27,24 +27,24 @@ from cluster.domain.operations import Belonging
 from cluster.domain.tasks import VectorRef
 from cluster.learner.artifacts import BATCH, Materials, given_device
 from cluster.serving import memory
-from cluster.serving.cache import Hot
+from cluster.serving.cache import ComposedCache
 from cluster.serving.explaining import explained
 from cluster.serving.residency import Residency
 from cluster.storage.home import Home
 from tacl.backbone import Item
 from tacl.errors import BadRecipe, MixedRegimes, RunFailed, TaclError, TooLarge, UnknownTask
-from tacl.evaluation.contributions import Parts
+from tacl.evaluation.contributions import Contributions
 from tacl.heads.columns import Columns
 from tacl.heads.head import Head
 from tacl.heads.novelty import Novelty
 from tacl.models.frozen import trainable_blocks
-from tacl.models.mixed import MixedEncoder, Recipe, mixes, summed
+from tacl.models.mixed import MultiRecipeEncoder, Recipe, mixes, summed
 from tacl.vectors.params import Params
 from tacl.vectors.vector import Regime
 
 LOG = logging.getLogger(__name__)
 PLAIN: Recipe = {}  # the base alone
-FOR_HOT = 4  # one part in so many of what it may fill is for models that are kept composed
+FOR_COMPOSED = 4  # one part in so many of what it may fill is for models that are kept composed
 T = TypeVar("T")
 Decoded = list[Item] | TaclError
 
@@ -79,11 +79,11 @@ class Predictor:
         blocks = set(trainable_blocks(encoder, moved))
         theta0 = {name: value for name, value in encoder.named_parameters() if name in blocks}
         self._each = bytes_of(theta0)  # as much as a model that is kept composed
-        self._hot = Hot(most // FOR_HOT // self._each)
-        self._resident = Residency(most - most // FOR_HOT)
+        self._composed = ComposedCache(most // FOR_COMPOSED // self._each)
+        self._resident = Residency(most - most // FOR_COMPOSED)
         self._taus: dict[str, Params] = {}  # of this batch, by digest of the vector
-        self._known = ChainMap(self._taus, self._hot.kept)
-        self._mixed = MixedEncoder(encoder, moved, self._known)
+        self._known = ChainMap(self._taus, self._composed.kept)
+        self._mixed = MultiRecipeEncoder(encoder, moved, self._known)
         self._mixes = mixes(self._backbone)
         if not self._mixes:
             LOG.warning(
@@ -93,7 +93,7 @@ class Predictor:
 
     def kept(self) -> Kept:
         """What lies in memory; asked by another thread than the one that answers."""
-        resident, models = self._resident, len(self._hot.kept)
+        resident, models = self._resident, len(self._composed.kept)
         return Kept(
             vectors=sum(isinstance(one, Resident) for one in resident.values()),
             models=models,
@@ -136,7 +136,7 @@ class Predictor:
         self._exact([(part, item) for part in alone for item in part.items])
         fine = [one for one in fine if not one.question.explain]
         digests = {one.question.model.digest for one in fine}
-        if len(digests) == 1 and digests <= self._hot.kept.keys():
+        if len(digests) == 1 and digests <= self._composed.kept.keys():
             for one in fine:  # nothing to mix; beside others a sum would be one more vector
                 one.recipe = dict.fromkeys(digests, 1.0)
         rows = [(one, item) for one in fine for item in one.items]
@@ -202,7 +202,7 @@ class Predictor:
         if regimes != {"linearized"}:
             raise MixedRegimes("only models of linearized vectors can be asked so far")
         recipe = recipe_of(model.terms)
-        self._hot.asked(model.digest, lambda: summed(recipe, self._taus))
+        self._composed.asked(model.digest, lambda: summed(recipe, self._taus))
         return recipe
 
     def _vector(self, ref: VectorRef | Merged) -> Resident:
@@ -267,8 +267,8 @@ def _met(step: Callable[[], T]) -> T | TaclError:
     except TaclError as error:
         return error
     except Exception as error:
-        LOG.exception("a question could not be opened")
-        return RunFailed(f"a defect: {type(error).__name__}")
+        LOG.exception("a query failed unexpectedly")
+        return RunFailed(f"internal error: {type(error).__name__}")
 
 
 def _require_explainable(question: Question, columns: Columns | None) -> None:
@@ -345,7 +345,7 @@ class _Asked:
         plain_E = self._parts[0].plain[row]
         moved_TD = torch.stack([part.features[row] for part in self._parts])
         moves_TD = moved_TD - plain_E[: moved_TD.shape[1]]
-        return explained(Parts(plain_E, moves_TD), parts_of(self.question.model), columns)
+        return explained(Contributions(plain_E, moves_TD), parts_of(self.question.model), columns)
 
     def ranked(self, columns: Columns) -> list[Ranked]:
         if not self.features:

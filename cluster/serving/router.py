@@ -23,7 +23,7 @@ class Replicas:
 RUNNING = Replicas()
 
 
-class ToVectors(RequestRouter):
+class AffinityRouter(RequestRouter):
     """To the keeper of the model of a call's first question (`cluster.serving.routing`). Questions
     of one keeper are in a call."""
 

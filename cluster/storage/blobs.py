@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.fs
 
 from cluster import failpoints
-from cluster.storage.drafts import DRAFTS, left, whole
+from cluster.storage.drafts import DRAFTS, atomic_write, left
 from cluster.storage.filesystem import Storage
 from tacl.errors import CorruptBlob, StorageUnavailable
 
@@ -221,7 +221,7 @@ class Blobs:
             drafts = Path(self._root) / DRAFTS  # few, and quick to look through
             for folder in (place.parent, drafts):
                 folder.mkdir(exist_ok=True, mode=0o700)
-            with whole(place, drafts) as stream:
+            with atomic_write(place, drafts) as stream:
                 os.fchmod(stream.fileno(), 0o600)  # it may hold private samples
                 if _measure(data, stream.write)[0] != digest:
                     raise CorruptBlob(f"{data} changed while it was being stored; put it again")
@@ -311,7 +311,7 @@ def _chunks(data: Path | Held | Iterator[bytes]) -> Iterator[Held]:
 
 
 def _is_sound(path: Path, digest: str, wanted: bool = False) -> bool:
-    """`wanted`: it is young again before it is read: no garbage meanwhile."""
+    """`wanted`: its modification time is set to now first, so that it is not collected."""
     try:
         if wanted:
             os.utime(path)

@@ -22,7 +22,7 @@ YOUNG = 60.0  # seconds for which nothing is taken for left: it may not be held 
 
 
 @contextmanager
-def beside(path: Path, folder: Path | None = None) -> Iterator[Path]:
+def atomic_path(path: Path, folder: Path | None = None) -> Iterator[Path]:
     """A draft that takes the place of `path` when the block ends well, else goes; in `folder`, on
     the same disk, or beside it."""
     draft = (folder or path.parent) / f".{path.name}.{uuid.uuid4().hex}"
@@ -34,10 +34,10 @@ def beside(path: Path, folder: Path | None = None) -> Iterator[Path]:
 
 
 @contextmanager
-def whole(path: Path, folder: Path | None = None) -> Iterator[BinaryIO]:
+def atomic_write(path: Path, folder: Path | None = None) -> Iterator[BinaryIO]:
     """To write a file that takes the place of `path` when the block ends well, and stays there
     whatever the power does: the rename itself survives only when its directory is flushed too."""
-    with ExitStack() as held, beside(path, folder) as draft:
+    with ExitStack() as held, atomic_path(path, folder) as draft:
         stream = held.enter_context(draft.open("xb"))  # until it has its place
         _hold(stream)
         yield stream

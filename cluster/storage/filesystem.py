@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pyarrow.fs
 
-from cluster.storage.drafts import whole
+from cluster.storage.drafts import atomic_write
 from tacl.errors import BadConfig, StorageUnavailable
 
 CONNECT_SECONDS = 5.0
@@ -52,9 +52,10 @@ class Storage:
         """A small file: the old content or the new, whatever dies."""
         place = f"{self.root}/{name}"
         with self.reaching():
+            file = Path(place)
             if self.is_local:
-                Path(place).parent.mkdir(parents=True, exist_ok=True)
-            to = whole(Path(place)) if self.is_local else self.filesystem.open_output_stream(place)
+                file.parent.mkdir(parents=True, exist_ok=True)
+            to = atomic_write(file) if self.is_local else self.filesystem.open_output_stream(place)
             with to as stream:
                 stream.write(data)
 

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from cluster.domain.base import Base, BlobRef, Message
 from cluster.domain.urls import require_open, shown
-from cluster.storage.drafts import whole
+from cluster.storage.drafts import atomic_write
 from tacl.errors import BadConfig, ClusterNotRunning, HomeInUse, StorageUnavailable
 from tacl.spec import FORMS
 from tacl.training.config import Precision
@@ -297,7 +297,7 @@ def published(storage: str) -> Settings | None:
 
 def write(path: Path, message: Message) -> None:
     """The whole file or the old one, whatever dies."""
-    with whole(path) as stream:
+    with atomic_write(path) as stream:
         stream.write(f"{message.model_dump_json(indent=2)}\n".encode())
 
 

@@ -19,7 +19,7 @@ from tacl.errors import BadConfig
 
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 NEEDED = ("opentelemetry-exporter-otlp-proto-http", "opentelemetry-instrumentation-fastapi")
-PATIENCE = 2.0  # seconds; OpenTelemetry itself tries for ten, whatever it is told
+TIMEOUT = 2.0  # seconds; OpenTelemetry itself tries for ten, whatever it is told
 
 
 def is_on() -> bool:
@@ -55,7 +55,7 @@ def span(
     return spans.span(name, parent, facts)
 
 
-def ran(run_id: str, since: float, **facts: str | None) -> None:
+def record_run(run_id: str, since: float, **facts: str | None) -> None:
     """A run, accepted at `since` (seconds since 1970), has ended now."""
     if is_on():
         from cluster.tracing import spans
@@ -63,7 +63,7 @@ def ran(run_id: str, since: float, **facts: str | None) -> None:
         spans.root(of_run(run_id), since, {"run_id": run_id} | facts)
 
 
-def carried() -> dict[str, str]:
+def inject() -> dict[str, str]:
     """What a call to another process takes along, as arguments by name."""
     if not is_on():
         return {}
@@ -82,7 +82,7 @@ def apart() -> Context:
     return found
 
 
-def note(**facts: str | None) -> None:
+def set_attributes(**facts: str | None) -> None:
     """About what is done now."""
     if is_on():
         from cluster.tracing import spans
@@ -92,13 +92,13 @@ def note(**facts: str | None) -> None:
 
 def flush() -> None:
     """Send what there is, before this process may be ended. Who answers nothing, and is tried again
-    and again, holds up the result of a run no longer than PATIENCE."""
+    and again, holds up the result of a run no longer than TIMEOUT."""
     if is_on():
         from cluster.tracing import spans
 
         sending = threading.Thread(target=spans.provider().force_flush, daemon=True)
         sending.start()
-        sending.join(PATIENCE)
+        sending.join(TIMEOUT)
 
 
 def trace_requests(app: Any) -> None:

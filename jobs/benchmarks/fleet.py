@@ -28,7 +28,7 @@ from cluster.coordinator.core import Coordinator
 from cluster.domain.outcomes import Outcome
 from cluster.domain.tasks import Submission
 from cluster.domain.work import Lease, Progress, Work
-from cluster.runtime.heap import Heap
+from cluster.runtime.gc_tuning import GcTuning
 from cluster.runtime.watched import WatchedCoordinator
 from cluster.scheduler.adoption import Attempt
 from cluster.scheduler.leases import LONGEST
@@ -113,7 +113,7 @@ class WatchedFleet(WatchedCoordinator):
 
     def __init__(self, home: str) -> None:
         self._coordinator, self._turn = Coordinator(home, IdleLauncher()), threading.Lock()
-        self._heap = Heap()
+        self._heap = GcTuning()
         threading.Thread(target=self._watch, daemon=True).start()
 
     def cpu_seconds(self) -> float:

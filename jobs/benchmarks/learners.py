@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cluster.client.client import Client
-from cluster.runtime.again import HEAD
+from cluster.runtime.restart import HEAD
 from cluster.scheduler.reuse import RUNS
 from jobs.benchmarks.processes import SeenProcess, head_of, seen, taken
 from jobs.benchmarks.timing import Race, Say

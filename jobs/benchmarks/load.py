@@ -117,7 +117,7 @@ def is_close(expected: Expected, answer: Mapping[str, Any]) -> bool:
 
 
 @dataclass(frozen=True)
-class Asking:
+class LoadPlan:
     """Requests of so many pictures each; replicas are killed at even shares of them."""
 
     requests: int
@@ -127,7 +127,7 @@ class Asking:
 
 
 @dataclass
-class Tally:
+class LoadResult:
     """Of requests that were answered: seconds of each, and how many answers were wrong."""
 
     latencies: list[float] = field(default_factory=list)
@@ -144,7 +144,7 @@ class Person(NamedTuple):
     digest: str
 
 
-class Askers:
+class LoadGenerator:
     """Requests to `url`: people in turn, or in the `order` of their numbers, each about the next
     pictures."""
 
@@ -158,15 +158,15 @@ class Askers:
         self._url, self._oracle, self._people = url, oracle, people
         self._order = order or list(people)
 
-    def ask(self, work: Asking, head: int = 0, say: Say = print) -> Tally:
+    def ask(self, work: LoadPlan, head: int = 0, say: Say = print) -> LoadResult:
         """The killed are below the process `head`.
 
         Raises TimeoutError when a request gets no answer for two minutes.
         """
         return asyncio.run(self._ask(work, head, say))
 
-    async def _ask(self, work: Asking, head: int, say: Say) -> Tally:
-        tally, numbers = Tally(), iter(range(work.requests))
+    async def _ask(self, work: LoadPlan, head: int, say: Say) -> LoadResult:
+        tally, numbers = LoadResult(), iter(range(work.requests))
         limits = httpx2.Limits(max_connections=work.at_once)
         http = httpx2.AsyncClient(timeout=PATIENCE, limits=limits)
         async with http, asyncio.TaskGroup() as group:
@@ -176,7 +176,7 @@ class Askers:
         return tally
 
     async def _asker(
-        self, http: httpx2.AsyncClient, numbers: Iterator[int], count: int, tally: Tally
+        self, http: httpx2.AsyncClient, numbers: Iterator[int], count: int, tally: LoadResult
     ) -> None:
         for number in numbers:
             user = self._order[number % len(self._order)]
@@ -197,7 +197,7 @@ class Askers:
         return len(pictures) - sum(right)
 
     async def _told(
-        self, http: httpx2.AsyncClient, user: int, pictures: Sequence[int], tally: Tally
+        self, http: httpx2.AsyncClient, user: int, pictures: Sequence[int], tally: LoadResult
     ) -> dict[str, Any]:
         async with asyncio.timeout(PATIENCE):
             while True:
@@ -219,7 +219,7 @@ class Askers:
         return await http.post(f"{self._url}/v1/predict", json=body, headers=_bearer(person))
 
 
-class Readers(Askers):
+class Readers(LoadGenerator):
     """Who asks for nothing but what is written in the registry: `path`, with their name in it."""
 
     def __init__(self, url: str, path: str, *given: Any) -> None:
@@ -241,7 +241,7 @@ def _bearer(person: Person) -> dict[str, str]:
     return {"authorization": f"Bearer {person.token}"}
 
 
-async def _killer(tally: Tally, work: Asking, head: int, say: Say) -> None:
+async def _killer(tally: LoadResult, work: LoadPlan, head: int, say: Say) -> None:
     for kill in range(work.kills):
         due = work.requests * (kill + 1) // (work.kills + 1)
         while len(tally.latencies) < due:

@@ -38,7 +38,7 @@ def _evaluated(asking: Turns, call: Coordinator) -> str:
     """An evaluation of the first user's model that is done."""
     run_id = call.evaluate(RequestContext(), asking.users[0], False, True).run_id
     call._registry.finish(run_id, _found(call.composition(asking.whose[0], asking.users[0])))
-    call._execution.happened(Ended(run_id))
+    call._execution.apply_events(Ended(run_id))
     return run_id
 
 

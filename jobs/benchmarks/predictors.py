@@ -30,7 +30,7 @@ from cluster.serving.starting import start
 from cluster.storage.home import Serving
 from jobs.benchmarks import processes
 from jobs.benchmarks.echo import HOST, MODEL, Expected, echoing
-from jobs.benchmarks.load import Askers, Asking, Oracle, Person, Readers
+from jobs.benchmarks.load import LoadGenerator, LoadPlan, Oracle, Person, Readers
 from jobs.benchmarks.made_up import SMALL, founded, pictures_of
 from jobs.benchmarks.population import Population, Say
 from jobs.benchmarks.residency import drawn
@@ -57,7 +57,7 @@ class PredictorsPlan:
     predictors: Sequence[int]
     vectors: int
     users: int
-    asking: Asking
+    asking: LoadPlan
     part: float
 
 
@@ -187,13 +187,13 @@ class Crowd:
         paths = {path.format(user=one.name): told for path, _, told in read}
         expected = Expected(right.encoded, answer)
 
-        def posted(url: str) -> Askers:
-            return Askers(url, expected, {0: one._replace(digest=MODEL)})
+        def posted(url: str) -> LoadGenerator:
+            return LoadGenerator(url, expected, {0: one._replace(digest=MODEL)})
 
-        def got(path: str, url: str) -> Askers:
+        def got(path: str, url: str) -> LoadGenerator:
             return Readers(url, path, expected, {0: one})
 
-        def slow(row: PredictorsRow, askers: Callable[[str], Askers]) -> PredictorsRow:
+        def slow(row: PredictorsRow, askers: Callable[[str], LoadGenerator]) -> PredictorsRow:
             seconds = self._plan.asking.at_once / row.facts.per_second
             self._say(f"the echo, after {seconds:.2f} s")
             with echoing(free_port(), answer, paths, seconds) as url:
@@ -212,11 +212,11 @@ class Crowd:
         ]
         return echo, slowly, reads
 
-    def _one_in(self, so_many: int) -> Asking:
+    def _one_in(self, so_many: int) -> LoadPlan:
         """Of the requests: one in two warm up; one in four are enough for processor times, where
         each takes as long as ours."""
         asking = self._plan.asking
-        return Asking(max(1, asking.requests // so_many), asking.at_once)
+        return LoadPlan(max(1, asking.requests // so_many), asking.at_once)
 
     @contextmanager
     def _serving(self, predictors: int) -> Iterator[str]:
@@ -233,7 +233,7 @@ class Crowd:
     def _await(self, url: str, predictors: int) -> None:
         """Serve starts those beyond the first where much is asked for a while."""
         people = {user: self._person(user) for user in range(min(self._plan.users, 100))}
-        askers = Askers(url, sampled(self._population, self._pictures, [0]), people)
+        askers = LoadGenerator(url, sampled(self._population, self._pictures, [0]), people)
         began = time.monotonic()
         self._say(f"waiting for {predictors} predictors")
         while (there := self._answering(url)) < predictors:
@@ -242,7 +242,7 @@ class Crowd:
                     f"{predictors} predictors were to answer and {there} do after {STARTING:g} s; "
                     "is the machine short of memory?"
                 )
-            askers.ask(Asking(4 * self._plan.asking.at_once, self._plan.asking.at_once))
+            askers.ask(LoadPlan(4 * self._plan.asking.at_once, self._plan.asking.at_once))
 
     def _answering(self, url: str) -> int:
         """How many predictors; none while Serve's proxy does not listen yet."""
@@ -259,16 +259,18 @@ class Crowd:
         some = list(dict.fromkeys(users[warm:]))[:CHECKED]
         right = sampled(self._population, self._pictures, some)
         people = {user: self._person(user) for user in set(users)}
-        Askers(url, right, people, users[:warm]).ask(warming)
-        return self._measured(Askers(url, right, people, users[warm:]), predictors, draw, url)
+        LoadGenerator(url, right, people, users[:warm]).ask(warming)
+        return self._measured(
+            LoadGenerator(url, right, people, users[warm:]), predictors, draw, url
+        )
 
     def _measured(
         self,
-        askers: Askers,
+        askers: LoadGenerator,
         predictors: int,
         draw: str,
         url: str | None = None,
-        asking: Asking | None = None,
+        asking: LoadPlan | None = None,
     ) -> PredictorsRow:
         """`url`: of a server whose predictors tell what they have in memory."""
         kept = self._kept(url) if url else {}

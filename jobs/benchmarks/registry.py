@@ -96,7 +96,7 @@ def penalty_batches(population: Population, known: int) -> Iterator[Call]:
 
     def batch(step: int) -> list[Any]:  # at worst: a lease of one step
         asked = Lease(run_id=run_id, first=step, last=step, since=step - 1)
-        arrivals.hear(coordinator.lease(asked).arrivals)
+        arrivals.apply(coordinator.lease(asked).arrivals)
         (other,) = other_tasks("cyclical", step, arrivals.at(step))
         own = inputs[other.blob.digest]
         return [own[row] for row in batch_rows(len(own), PENALTY_ROWS, 0, step)]

@@ -21,7 +21,7 @@ from pathlib import Path
 import psutil
 
 from cluster.coordinator.core import Coordinator
-from cluster.runtime.heap import Heap
+from cluster.runtime.gc_tuning import GcTuning
 from jobs.benchmarks.arriving import ArrivalCost, arrival
 from jobs.benchmarks.calls import Call, CallCost, cost
 from jobs.benchmarks.every import calls, opened
@@ -157,7 +157,7 @@ def _measured(
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as fresh:
         memory = fresh.submit(memory_of, home).result()
     coordinator = Coordinator(home, launcher := FittingLauncher())
-    heap = Heap()  # as its actor does
+    heap = GcTuning()  # as its actor does
     coordinator._lock = coordinator._execution._lock = coordinator._erasing._lock = held = Held()
     costs = list[CallCost]()
     for call in calls(population, coordinator, rounds):

@@ -30,7 +30,7 @@ from jobs.benchmarks.submit import CPUS
 from jobs.benchmarks.timing import Say, in_turns
 from jobs.console.documents import markdown_table
 from jobs.console.own_cluster import own_cluster
-from tacl.models.mixed import MixedEncoder, alone, summed
+from tacl.models.mixed import MultiRecipeEncoder, alone, summed
 
 COLD = 100_000  # users from here on ask once, right after composing
 ROWS = 64  # of a batch without a server around it
@@ -61,9 +61,9 @@ class LoadFigures:
 
 def facts(
     users: int,
-    asking: loading.Asking,
+    asking: loading.LoadPlan,
     seconds: float,
-    tally: loading.Tally,
+    tally: loading.LoadResult,
     cpu: float | None = None,
 ) -> LoadFigures:
     p50, p95, p99 = map(float, np.quantile(tally.latencies, (0.5, 0.95, 0.99)))
@@ -84,7 +84,11 @@ def facts(
 
 
 def measured(
-    askers: loading.Askers, head: int, users: int, asking: loading.Asking, say: loading.Say = print
+    askers: loading.LoadGenerator,
+    head: int,
+    users: int,
+    asking: loading.LoadPlan,
+    say: loading.Say = print,
 ) -> tuple[LoadFigures, dict[str, float]]:
     """And seconds of processors a request, by kind of process below `head`."""
     before, started = processes.seen(head), time.perf_counter()
@@ -104,7 +108,7 @@ class Loads:
         self._digests: dict[int, str] = {}  # of the models that were composed
         self._token = client.issue_token("loader", "admin").token or ""
 
-    def load(self, users: int, asking: loading.Asking) -> LoadFigures:
+    def load(self, users: int, asking: loading.LoadPlan) -> LoadFigures:
         """Every answer is checked."""
         self._say(f"composing for {users} users")
         before = _stored(self._client)
@@ -112,26 +116,26 @@ class Loads:
         self._digests |= {user: self._composed(user) for user in new}
         grown = (_stored(self._client) - before) / max(len(new), 1)
         people = {user: self._person(user, self._digests[user]) for user in range(users)}
-        askers = loading.Askers(self._url, self._oracle, people)
+        askers = loading.LoadGenerator(self._url, self._oracle, people)
         self._say(f"{users} users, {asking.requests} requests")
         seen, _ = measured(askers, self._head, users, asking, self._say)
         return replace(seen, bytes_per_user=grown)
 
-    def echoed(self, asking: loading.Asking) -> LoadFigures:
+    def echoed(self, asking: loading.LoadPlan) -> LoadFigures:
         """The same requests of a first user, answered as one of his by a deployment that does no
         work; after the server has ended."""
         answer = self._oracle.answer(0)
         right = Expected(self._oracle.encoded, answer)
         with echoing(free_port(), answer) as url:
-            askers = loading.Askers(url, right, {0: self._person(0, MODEL)})
-            askers.ask(loading.Asking(asking.at_once, asking.at_once))  # everything is imported
+            askers = loading.LoadGenerator(url, right, {0: self._person(0, MODEL)})
+            askers.ask(loading.LoadPlan(asking.at_once, asking.at_once))  # everything is imported
             return measured(askers, self._head, 1, asking)[0]
 
     def cold(self, user: int) -> float:
         """Of a recipe that nobody asked before, from composing it to its answer."""
         started = time.perf_counter()
         people = {user: self._person(user, self._composed(user))}
-        loading.Askers(self._url, self._oracle, people).ask(loading.Asking(1, 1))
+        loading.LoadGenerator(self._url, self._oracle, people).ask(loading.LoadPlan(1, 1))
         return time.perf_counter() - started
 
     def _person(self, user: int, digest: str) -> loading.Person:
@@ -160,7 +164,7 @@ def passes(oracle: loading.Oracle, rounds: int, say: Say) -> dict[str, float]:
     batch: Any = backbone.collate(items)
     recipes = [loading.recipe_of(row) for row in range(ROWS)]
     module.load_tau(summed(recipes[0], oracle.taus))
-    mixed = MixedEncoder(backbone.encoder, backbone.trainable, oracle.taus)
+    mixed = MultiRecipeEncoder(backbone.encoder, backbone.trainable, oracle.taus)
     runs = {
         "one model": lambda: module.linearized(batch),
         "mixed": lambda: mixed(batch, [(recipe, 1) for recipe in recipes]),
@@ -196,8 +200,8 @@ def free_port() -> int:
 
 def bench_alone(
     users: Sequence[int],
-    asking: loading.Asking,
-    soak: loading.Asking | None,
+    asking: loading.LoadPlan,
+    soak: loading.LoadPlan | None,
     rounds: int,
     say: loading.Say,
 ) -> ServingReport:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cluster.domain.tasks import GENERIC, Options
-from cluster.runtime.heap import Heap
+from cluster.runtime.gc_tuning import GcTuning
 from cluster.scheduler import state as facts
 from cluster.scheduler.budget import allowance
 from cluster.scheduler.matrix import restore
@@ -69,7 +69,7 @@ class Stream:
             state.champions[name] = VectorVersion(1, f"{name} v1", {_shard(one) for one in near})
             rows[name] = {one: self._effect(name, one) for one in near}
         restore(state, rows)
-        state.crowned = dict.fromkeys(names)
+        state.promoted = dict.fromkeys(names)
 
     def arrive(self, number: int, counted: Upkeep) -> None:
         """It is trained, then all that follows is done."""
@@ -128,7 +128,7 @@ def upkeep(tasks: int) -> Upkeep:
     stream, counted = Stream(), Upkeep(tasks)
     begun = max(0, tasks - 3 * LAST)
     stream.made_up(begun)
-    heap = Heap()  # as where the plan is
+    heap = GcTuning()  # as where the plan is
     for number in range(begun + 1, tasks + 1):
         stream.arrive(number, counted if number > tasks - LAST else Upkeep(0))
     heap.release()

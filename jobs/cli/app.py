@@ -102,7 +102,7 @@ def verb(
 ) -> Callable[[Callable[..., Told | None]], Callable[..., None]]:
     """A command of `tacl`, whose errors are one message and the exit code of their class.
 
-    Its function takes the flags that are its own, and before them, as `asked`, the client of
+    Its function takes the flags that are its own, and before them, as `client`, the client of
     `--home`. It returns what is told, or tells all itself, under `as_json`.
 
     `declared`: flags that the function takes as `**keywords` (`jobs.cli.options`). `home`: whether
@@ -117,7 +117,7 @@ def verb(
 
             try:
                 options |= {"as_json": as_json} if "as_json" in own.parameters else {}
-                options |= {"asked": client(home)} if "asked" in own.parameters else {}
+                options |= {"client": client(home)} if "client" in own.parameters else {}
                 if told := function(**options):
                     tell(told[0], as_json, told[1])
             except TaclError as error:
@@ -201,7 +201,7 @@ def _signature(
     kept = [
         one.replace(kind=one.KEYWORD_ONLY)
         for name, one in own.parameters.items()
-        if name not in ("asked", "as_json") and one.kind is not one.VAR_KEYWORD
+        if name not in ("client", "as_json") and one.kind is not one.VAR_KEYWORD
     ]
     return inspect.Signature(sorted([*declared, *kept, *common], key=_is_flag))
 
@@ -239,7 +239,7 @@ def tell(found: Any, as_json: bool, table: Callable[[Any], Any]) -> None:
         console.tables.console().print(text)
 
 
-def telling(say: Callable[[str], None]) -> Callable[[Watched], None]:
+def run_reporter(say: Callable[[str], None]) -> Callable[[Watched], None]:
     """Say the state of a run, and the time that is left, when they change; in a file no sooner than
     it is worth a line."""
     pause = 0.0 if console.progress.stderr().is_terminal else console.progress.QUIET_SECONDS

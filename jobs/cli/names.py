@@ -22,7 +22,7 @@ _FACTOR = re.compile(r"[+-]?(?:[\d.]+\*)?")  # what a term has before its name
 
 
 def tasks(ctx: typer.Context, incomplete: str) -> list[str]:
-    return _beginning(incomplete, ctx, lambda asked: [one.name for one in asked.status().tasks])
+    return _beginning(incomplete, ctx, lambda client: [one.name for one in client.status().tasks])
 
 
 def terms(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -36,9 +36,9 @@ def terms(ctx: typer.Context, incomplete: str) -> list[str]:
 def users(ctx: typer.Context, incomplete: str) -> list[str]:
     """Those who have a model."""
 
-    def there(asked: cli.Client) -> list[str]:
-        named = asked.users(incomplete) if incomplete else []  # who is called so already
-        return [one.user for one in (*named, *asked.users(after=incomplete))]
+    def there(client: cli.Client) -> list[str]:
+        named = client.users(incomplete) if incomplete else []  # who is called so already
+        return [one.user for one in (*named, *client.users(after=incomplete))]
 
     return _beginning(incomplete, ctx, there)
 

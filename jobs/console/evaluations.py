@@ -56,7 +56,7 @@ def evaluation(
 def _unjudged(found: Evaluated) -> list[Text]:
     """What the model answers for, and these accuracies are not of."""
     why = "no labelled rows of it were held out, or an earlier version made the model"
-    of = "what is told is of the tasks of its vectors"
+    of = "the figures are for the tasks of its vectors"
     return [Text(f"\n{task} is not judged: {why}; {of}") for task in found.unjudged]
 
 

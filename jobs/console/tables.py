@@ -95,7 +95,7 @@ def status(found: states.ClusterStatus) -> RenderableType:
         why = "a refresh waits until tasks arrive, or for `tacl refresh NAME`"
         lines.append(Text(f"\n{listed(waiting)}: {why}"))
     same = {tuple(sorted((one.name, other))) for one in found.tasks for other in one.near}
-    why = "samples of the same kind, not held against each other"
+    why = "samples of the same kind; interference between them is not measured"
     lines += [Text(f"\n{one} and {other}: {why}") for one, other in sorted(same)]
     lines += [Text(f"\nuser {one.user}: {note}") for one in users for note in _notes(one)]
     if isinstance(found, Overview) and found.others:

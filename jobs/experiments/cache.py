@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 
-from cluster.storage.drafts import beside
+from cluster.storage.drafts import atomic_path
 from tacl.vectors.params import Params
 
 MIB = 1 << 20
@@ -125,10 +125,10 @@ class Cells:
         record.parent.mkdir(parents=True, exist_ok=True)
         if tensors:
             whole = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
-            with beside(record.with_suffix(".safetensors")) as path:
+            with atomic_path(record.with_suffix(".safetensors")) as path:
                 save_file(whole, path)
         text = json.dumps({**content, "cost": content["cost"].as_dict()}, sort_keys=True, indent=1)
-        with beside(record) as path:
+        with atomic_path(record) as path:
             path.write_text(text)
 
 

@@ -16,12 +16,12 @@ from torch import Tensor
 
 from jobs.experiments import saw
 from jobs.experiments.cache import Cell, Cost, Made, together
-from jobs.experiments.context import Bench
+from jobs.experiments.context import Experiment
 from jobs.experiments.methods import Merging, nothing
 from jobs.experiments.models import Accuracies, Model, zero_shot
 from tacl.evaluation import metrics
-from tacl.heads.calibration import tasks_alike
-from tacl.heads.probe import NEIGHBOURS, WEIGHTS, Neighbours, chosen_probe, of_length_one
+from tacl.heads.calibration import balanced_weights
+from tacl.heads.probe import NEIGHBOURS, WEIGHT_DECAYS, Neighbours, chosen_probe, of_length_one
 from tacl.heads.solve import LinearHead, Moments, Rows, expanded, lda, ridge
 
 PARTS = ("train", "validation", "test")
@@ -42,13 +42,13 @@ class ClassifierRows:
     validation: Mapping[str, Rows]
 
     @staticmethod
-    def of(bench: Bench, tasks: Sequence[str], features: Features) -> ClassifierRows:
-        classes = {task: bench.rows(task).classes for task in tasks}
+    def of(experiment: Experiment, tasks: Sequence[str], features: Features) -> ClassifierRows:
+        classes = {task: experiment.rows(task).classes for task in tasks}
         train, validation = (
-            {task: (features(task, part), bench.rows(task).labels_N(part)) for task in tasks}
+            {task: (features(task, part), experiment.rows(task).labels_N(part)) for task in tasks}
             for part in ("train", "validation")
         )
-        return ClassifierRows(bench.seed, classes, train, validation)
+        return ClassifierRows(experiment.seed, classes, train, validation)
 
     @property
     def names(self) -> list[str]:
@@ -85,7 +85,7 @@ Fit = Callable[[ClassifierRows, Sequence[float]], tuple[Logits, float]]
 def logistic(given: ClassifierRows, weights: Sequence[float]) -> tuple[Logits, float]:
     """One softmax over all columns; its weight by the validation rows' cross-entropy."""
     train, validation = of_length_one(given.pooled(given.train)), given.pooled(given.validation)
-    mass_N = tasks_alike(len(labels_N) for _, labels_N in given.validation.values())
+    mass_N = balanced_weights(len(labels_N) for _, labels_N in given.validation.values())
     head, weight = chosen_probe(train, validation, given.names, weights=weights, mass_N=mass_N)
     return head.logits, weight
 
@@ -132,7 +132,7 @@ class Classifier:
     grid: tuple[float, ...]
 
 
-LOGISTIC = Classifier("logistic", logistic, "weight", WEIGHTS)
+LOGISTIC = Classifier("logistic", logistic, "weight", WEIGHT_DECAYS)
 CLASSIFIERS = (
     LOGISTIC,
     Classifier("lda", partial(solved, solve=lda), "ridge", RIDGES),
@@ -151,50 +151,53 @@ class FittedClassifier(Merging):
     def judged(self, model: Model, tasks: Sequence[str], alone: bool = False) -> Cell:
         """Logits of the tasks' test rows by one classifier fitted on all of their rows; `alone`:
         each task under its own vector, not under the model."""
-        bench, used = model.bench, self.classifier
+        experiment, used = model.experiment, self.classifier
         features = model.alone if alone and not self.inner else self._features(model)
-        given = ClassifierRows.of(bench, tasks, features)
+        given = ClassifierRows.of(experiment, tasks, features)
         test = {task: features(task, "test") for task in tasks}
 
         def made() -> Made:
             logits, number = used.fit(given, used.grid)
             return {used.number: number}, {task: logits(test[task]) for task in tasks}
 
-        rows = [[bench.content(task, part) for part in PARTS] for task in tasks]
-        own: dict[str, Any] = {"seed": bench.seed, "grid": used.grid, "width": WIDTH}
+        rows = [[experiment.content(task, part) for part in PARTS] for task in tasks]
+        own: dict[str, Any] = {"seed": experiment.seed, "grid": used.grid, "width": WIDTH}
         if alone and model.first:
             own["under"] = [model.first[task].key for task in tasks]
         elif model.direction is not None:
             own["under"] = [model.direction.key, model.coefficient]
         if self.inner:
-            own["inner"] = list(bench.backbone.inner)
+            own["inner"] = list(experiment.backbone.inner)
         what = f"of {' and '.join(tasks)}, {self.name}"
-        return bench.cell("classifier", made, what, classifier=used.name, rows=rows, **own)
+        return experiment.cell("classifier", made, what, classifier=used.name, rows=rows, **own)
 
     def accuracies(self, model: Model) -> tuple[Accuracies, Cell]:
         """Individual: fitted on the task's rows alone, under its own vector. Merged: its columns of
         the one classifier of all tasks, whose cell comes along."""
-        bench, pool = model.bench, model.bench.pool
+        experiment, pool = model.experiment, model.experiment.pool
         whole = self.judged(model, pool)
-        columns = columns_of({task: bench.rows(task).classes for task in pool})
+        columns = columns_of({task: experiment.rows(task).classes for task in pool})
         logits = whole.tensors()
         # Of one training for all there are no single-task models.
         single = pool if model.first or not model.has_vectors else []
         alone = {t: self.judged(model, [t], alone=True).tensors()[t] for t in single}
-        labels = {task: bench.rows(task).labels_N("test") for task in pool}
+        labels = {task: experiment.rows(task).labels_N("test") for task in pool}
         individual = {t: metrics.accuracy(own_NC, labels[t]) for t, own_NC in alone.items()}
-        known = {t: metrics.right(logits[t][:, columns[t]], labels[t]) for t in pool}
-        unknown = {t: metrics.right(logits[t], labels[t] + columns[t].start) for t in pool}
-        return Accuracies(zero_shot(bench, pool, "test"), individual, known, unknown), whole
+        known = {t: metrics.correct(logits[t][:, columns[t]], labels[t]) for t in pool}
+        unknown = {t: metrics.correct(logits[t], labels[t] + columns[t].start) for t in pool}
+        return Accuracies(zero_shot(experiment, pool, "test"), individual, known, unknown), whole
 
     def _features(self, model: Model) -> Features:
-        return model.bench.plain if self.inner else model.features
+        return model.experiment.plain if self.inner else model.features
 
     def cost(self, model: Model, whole: Cell) -> Cost:
         """Of encoding the labelled rows once, and of the fit."""
-        bench, parts = model.bench, [(t, part) for t in model.bench.pool for part in PARTS[:2]]
+        experiment, parts = (
+            model.experiment,
+            [(t, part) for t in model.experiment.pool for part in PARTS[:2]],
+        )
         seen = [] if self.inner else [cell for one in parts for cell in model.passes(*one)]
-        seen += [bench.seen_plain(*one) for one in parts] if self.inner else []
+        seen += [experiment.seen_plain(*one) for one in parts] if self.inner else []
         return together([*(cell.cost for cell in seen), whole.cost])
 
 

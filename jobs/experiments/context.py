@@ -15,7 +15,7 @@ from torch import Tensor
 from cluster.learner.artifacts import Passes
 from cluster.storage.blobs import Blobs
 from jobs.experiments.cache import Cell, Cells, Made
-from jobs.experiments.rows import Rows, apart, stored_rows
+from jobs.experiments.rows import Rows, stored_rows, without_test_rows
 from jobs.experiments.suites import Suite, device
 from tacl.backbone import Backbone, Item, load_backbone
 from tacl.curvature import Statistics, measure
@@ -55,7 +55,7 @@ class LoadedBase(Passes):
         return cached_tangents(self._moved, self.backbone, items, {"tau": tau}).features_ND
 
 
-class Bench:
+class Experiment:
     """`pool`: the tasks of the suite, in its order. A seed decides splits, samples and batches.
     Rows that stand in the test rows of another task, `hidden` ones too, are left out."""
 
@@ -78,9 +78,9 @@ class Bench:
         self._stores: dict[tuple[str, int | None], Store] = {}
         self._statistics: dict[str, Statistics] = {}
 
-    def of(self, suite: Suite, hidden: Sequence[str] = ()) -> Bench:
+    def of(self, suite: Suite, hidden: Sequence[str] = ()) -> Experiment:
         """Another suite over the same data, cells and encoder."""
-        return Bench(suite, self.seed, self._data, self.cells, self.base, hidden)
+        return Experiment(suite, self.seed, self._data, self.cells, self.base, hidden)
 
     @property
     def backbone(self) -> Backbone:
@@ -105,7 +105,7 @@ class Bench:
     def rows(self, task: str) -> Rows:
         if task not in self._known:
             others = [self._stored(other) for other in self._judged if other != task]
-            cell = apart(self.cells, self._blobs, task, self._stored(task), others)
+            cell = without_test_rows(self.cells, self._blobs, task, self._stored(task), others)
             self._known[task] = Rows(task, cell, self._blobs, self.backbone, self.seed)
         return self._known[task]
 

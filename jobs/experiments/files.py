@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from cluster.storage.drafts import beside
+from cluster.storage.drafts import atomic_path
 from jobs.experiments.markdown import markdown
 from jobs.experiments.table import Table
 
@@ -15,11 +15,11 @@ def write(table: Table, folder: Path, picture: Callable[[Table, Path], None] | N
     """NAME.json, NAME.md and, by a `picture`, NAME.png, each whole or as it was before."""
     kinds = ("json", "md", "png") if picture else ("json", "md")
     paths = [folder / f"{table.name}.{kind}" for kind in kinds]
-    with beside(paths[0]) as path:
+    with atomic_path(paths[0]) as path:
         path.write_text(json.dumps(table.as_dict(), indent=1, sort_keys=True) + "\n")
-    with beside(paths[1]) as path:
+    with atomic_path(paths[1]) as path:
         path.write_text(markdown(table))
     if picture:
-        with beside(paths[2]) as path:
+        with atomic_path(paths[2]) as path:
             picture(table, path)
     return paths

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from cluster.learner.heads import FROZEN_ROWS, MOST_ROWS
 from jobs.experiments.cache import Cell, Cost, Made, together
-from jobs.experiments.context import Bench
+from jobs.experiments.context import Experiment
 from jobs.experiments.methods import Merging
 from jobs.experiments.models import Accuracies, Model, Vectors, with_heads
 from tacl.evaluation import metrics
@@ -33,40 +33,44 @@ class Answering(Merging):
 
     def accuracies(self, model: Model) -> tuple[Accuracies, Cell]:
         """Individual: each task's own vector alone, with the same head."""
-        bench, pool = model.bench, model.bench.pool
-        at = bench.plain if self.inner else bench.features
-        cell = fitted(bench, self.added(bench), at)
+        experiment, pool = model.experiment, model.experiment.pool
+        at = experiment.plain if self.inner else experiment.features
+        cell = fitted(experiment, self.added(experiment), at)
         tensors, scale = cell.tensors(), cell.facts["scale"]
-        heads = {task: Head(tensors[task], scale, bench.rows(task).classes) for task in pool}
-        labels = {task: bench.rows(task).labels_N("test") for task in pool}
+        heads = {task: Head(tensors[task], scale, experiment.rows(task).classes) for task in pool}
+        labels = {task: experiment.rows(task).labels_N("test") for task in pool}
         plain = {task: at(task, "test") for task in pool}
         merged = {t: beside(plain[t], model.features(t, "test")) for t in pool}
         own = {t: beside(plain[t], model.alone(t, "test")) for t in pool}
         facts = {"calibration_error": metrics.joint_calibration(merged, labels, heads)}
-        facts |= _told_from_none(tensors, plain, at(bench.suite.generics[0], "probe"))
-        found = with_heads(bench, heads, merged, own)
+        facts |= _told_from_none(tensors, plain, at(experiment.suite.generics[0], "probe"))
+        found = with_heads(experiment, heads, merged, own)
         return found, replace(cell, facts={**cell.facts, **facts})
 
     def cost(self, model: Model, cell: Cell) -> Cost:
         """Of passes over the labelled rows at theta0 and under sums, and of the fit."""
-        bench, vectors = model.bench, self.added(model.bench)
-        at_theta0 = bench.seen_plain if self.inner else bench.encoding
-        seen = [_seen(bench, vectors, task, part) for task in vectors for part in PARTS]
+        experiment, vectors = model.experiment, self.added(model.experiment)
+        at_theta0 = experiment.seen_plain if self.inner else experiment.encoding
+        seen = [_seen(experiment, vectors, task, part) for task in vectors for part in PARTS]
         parts = dict.fromkeys((*PARTS, *FROZEN))
         seen += [at_theta0(task, part) for task in vectors for part in parts]
         return together([*(one.cost for one in seen), cell.cost])
 
 
-def fitted(bench: Bench, vectors: Vectors, at: AtTheta0) -> Cell:
+def fitted(experiment: Experiment, vectors: Vectors, at: AtTheta0) -> Cell:
     """Weights of the heads of all tasks; the scale that they share is a fact."""
-    seen = {part: {task: _seen(bench, vectors, task, part) for task in vectors} for part in PARTS}
+    seen = {
+        part: {task: _seen(experiment, vectors, task, part) for task in vectors} for part in PARTS
+    }
     for task in vectors:  # before the fit, whose cost is its own
         for part in dict.fromkeys((*PARTS, *FROZEN)):
             at(task, part)
-    _generic(bench, at)
+    _generic(experiment, at)
 
     def plain(part: str) -> dict[str, LabelledFeatures]:
-        return {t: LabelledFeatures(at(t, part), bench.rows(t).labels_N(part)) for t in vectors}
+        return {
+            t: LabelledFeatures(at(t, part), experiment.rows(t).labels_N(part)) for t in vectors
+        }
 
     def beside_moved(part: str) -> dict[str, tuple[LabelledFeatures, LabelledFeatures]]:
         moved = {task: cell.tensors()["moved"] for task, cell in seen[part].items()}
@@ -74,9 +78,9 @@ def fitted(bench: Bench, vectors: Vectors, at: AtTheta0) -> Cell:
         return {t: (one, LabelledFeatures(moved[t], one.labels_N)) for t, one in rows}
 
     def make() -> Made:
-        trained = {task: bench.head(task) for task in vectors}
+        trained = {task: experiment.head(task) for task in vectors}
         train, validation = map(plain, FROZEN)
-        frozen, novelty = frozen_heads(trained, train, validation, _generic(bench, at))
+        frozen, novelty = frozen_heads(trained, train, validation, _generic(experiment, at))
         under_sums = beside_moved(PARTS[0]), beside_moved(PARTS[1])
         heads = answering_heads(trained, frozen, *under_sums)
         (scale,) = {head.scale for head in heads.values()}
@@ -84,11 +88,11 @@ def fitted(bench: Bench, vectors: Vectors, at: AtTheta0) -> Cell:
         return {"scale": scale}, told | {task: head.weight_CD for task, head in heads.items()}
 
     keys = [cell.key for cells in seen.values() for cell in cells.values()]
-    frozen = [bench.content(task, part) for task in vectors for part in FROZEN]
-    frozen += [bench.content(bench.suite.generics[0], "none")]
-    inner = {"inner": list(bench.backbone.inner)} if at == bench.plain else {}
+    frozen = [experiment.content(task, part) for task in vectors for part in FROZEN]
+    frozen += [experiment.content(experiment.suite.generics[0], "none")]
+    inner = {"inner": list(experiment.backbone.inner)} if at == experiment.plain else {}
     what = f"of {len(vectors)} tasks"
-    return bench.cell("heads", make, what, *vectors, seen=keys, frozen=frozen, **inner)
+    return experiment.cell("heads", make, what, *vectors, seen=keys, frozen=frozen, **inner)
 
 
 def _told_from_none(
@@ -99,26 +103,30 @@ def _told_from_none(
     told = {n.removeprefix("novelty "): v for n, v in tensors.items() if n.startswith("novelty ")}
     novelty = Novelty.from_params(told)
     others = {task: {t: f for t, f in plain.items() if t != task} for task in plain}
-    areas = {task: novelty.area(others[task], foreign_NE) for task, foreign_NE in plain.items()}
-    of_generic = novelty.area(plain, generic_NE)
+    areas = {
+        task: novelty.auroc_against(others[task], foreign_NE) for task, foreign_NE in plain.items()
+    }
+    of_generic = novelty.auroc_against(plain, generic_NE)
     return {"none_auroc": metrics.absolute(areas), "none_auroc_generic": of_generic}
 
 
-def _generic(bench: Bench, at: AtTheta0) -> tuple[Tensor, Tensor]:
+def _generic(experiment: Experiment, at: AtTheta0) -> tuple[Tensor, Tensor]:
     """Inputs of no task at theta0, to learn from and to judge by."""
-    learned_NE, judged_NE = (at(bench.suite.generics[0], part) for part in ("none", "none probe"))
+    learned_NE, judged_NE = (
+        at(experiment.suite.generics[0], part) for part in ("none", "none probe")
+    )
     return learned_NE, judged_NE
 
 
-def _seen(bench: Bench, vectors: Vectors, task: str, part: str) -> Cell:
+def _seen(experiment: Experiment, vectors: Vectors, task: str, part: str) -> Cell:
     """Rows of a part of a task under sums."""
-    rows = bench.rows(task)
+    rows = experiment.rows(task)
 
     def make() -> Made:
         tau_of = lambda name: vectors[name].tau()  # noqa: E731
-        sums = Sums(bench.base.module, bench.backbone, [*vectors], tau_of)
+        sums = Sums(experiment.base.module, experiment.backbone, [*vectors], tau_of)
         return {}, {"moved": sums.features(task, rows.items(part))}
 
     keys = {name: vector.key for name, vector in vectors.items()}
-    data, what = bench.content(task, part), f"of {task}, {part}"
-    return bench.cell("seen", make, what, task=task, vectors=keys, data=data)
+    data, what = experiment.content(task, part), f"of {task}, {part}"
+    return experiment.cell("seen", make, what, task=task, vectors=keys, data=data)

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from jobs.experiments.cache import Cost, Made
-from jobs.experiments.context import Bench
-from jobs.experiments.models import TrainedVector, right
+from jobs.experiments.context import Experiment
+from jobs.experiments.models import TrainedVector, task_accuracies
 from tacl.models.frozen import Batch, FrozenEncoder
 from tacl.training.config import TrainConfig
 from tacl.training.loop import PlainEngine, train
@@ -60,20 +60,20 @@ class LowRankEncoder(FrozenEncoder):
         return self.at(fixed | moved, batch)
 
 
-def lora(bench: Bench, task: str) -> TrainedVector:
+def lora(experiment: Experiment, task: str) -> TrainedVector:
     """What the factors of a task multiply to, at the rate that its validation rows like best."""
-    rows = bench.rows(task)
+    rows = experiment.rows(task)
     changed: dict[str, Any] = {"penalty": "none", "precision": "float32", "steps": STEPS}
-    configs = [bench.config(task, learning_rate=rate, **changed) for rate in RATES]
+    configs = [experiment.config(task, learning_rate=rate, **changed) for rate in RATES]
 
     def make() -> Made:
-        tried = {config.learning_rate: _trained(bench, task, config) for config in configs}
-        scores = {rate: _score(bench, task, tau) for rate, tau in tried.items()}
+        tried = {config.learning_rate: _trained(experiment, task, config) for config in configs}
+        scores = {rate: _score(experiment, task, tau) for rate, tau in tried.items()}
         rate = max(RATES, key=scores.__getitem__)
         facts = {"rate": rate, "validation": scores[rate], "norm": params.norm(tried[rate])}
         return facts, tried[rate]
 
-    cell = bench.cell(
+    cell = experiment.cell(
         "lora",
         make,
         f"of {task}, rank {RANK}",
@@ -86,14 +86,16 @@ def lora(bench: Bench, task: str) -> TrainedVector:
     return TrainedVector(cell, "ordinary", task, cell.cost, Cost())
 
 
-def _trained(bench: Bench, task: str, config: TrainConfig) -> Params:
-    module = LowRankEncoder(bench.backbone.encoder, bench.backbone.trainable, seed=config.seed)
-    bench.cells.say(f"  {task}: rate {config.learning_rate:g}")
-    data, head = bench.rows(task).train, bench.head(task)
-    train(PlainEngine(module, config), bench.backbone, head, data, lambda step: (), config)
+def _trained(experiment: Experiment, task: str, config: TrainConfig) -> Params:
+    module = LowRankEncoder(
+        experiment.backbone.encoder, experiment.backbone.trainable, seed=config.seed
+    )
+    experiment.cells.say(f"  {task}: rate {config.learning_rate:g}")
+    data, head = experiment.rows(task).train, experiment.head(task)
+    train(PlainEngine(module, config), experiment.backbone, head, data, lambda step: (), config)
     return module.tau_dict()
 
 
-def _score(bench: Bench, task: str, tau: Params) -> float:
-    features_ND = bench.base.encoded(bench.rows(task).items("validation"), tau)
-    return right(bench, {task: features_ND}, "validation")[task]
+def _score(experiment: Experiment, task: str, tau: Params) -> float:
+    features_ND = experiment.base.encoded(experiment.rows(task).items("validation"), tau)
+    return task_accuracies(experiment, {task: features_ND}, "validation")[task]

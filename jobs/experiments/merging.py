@@ -11,13 +11,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from jobs.experiments.cache import Made
-from jobs.experiments.context import Bench
+from jobs.experiments.context import Experiment
 from jobs.experiments.models import (
     KeptDirection,
     Model,
     TrainedVector,
     Vectors,
-    apart,
+    individual_models,
     summed,
     task_vectors,
 )
@@ -32,49 +32,53 @@ from tacl.vectors import Params, TaskVector
 Merge = Callable[[Sequence[TaskVector], Sequence[float]], Params]
 
 
-def merged(bench: Bench, first: Vectors, merge: Merge) -> Model:
+def merged(experiment: Experiment, first: Vectors, merge: Merge) -> Model:
     """By TIES, TSV-M, Iso-C ..."""
-    kept = merge_of(bench, merge, list(first.values()))
-    return replace(apart(bench, first), direction=kept, merging=kept.cell.cost)
+    kept = merge_of(experiment, merge, list(first.values()))
+    return replace(individual_models(experiment, first), direction=kept, merging=kept.cell.cost)
 
 
-def merge_of(bench: Bench, merge: Merge, vectors: Sequence[TrainedVector]) -> KeptDirection:
+def merge_of(
+    experiment: Experiment, merge: Merge, vectors: Sequence[TrainedVector]
+) -> KeptDirection:
     """All with coefficient 1."""
     name, count, keys = merge.__name__, len(vectors), [vector.key for vector in vectors]
 
     def make() -> Made:
-        return {}, merge(task_vectors(bench, vectors), [1.0] * count)
+        return {}, merge(task_vectors(experiment, vectors), [1.0] * count)
 
-    cell = bench.cell("merge", make, f"{name} of {count}", merge=name, vectors=keys)
+    cell = experiment.cell("merge", make, f"{name} of {count}", merge=name, vectors=keys)
     return KeptDirection(cell, vectors[0].regime)
 
 
-def one_delta(bench: Bench, first: Vectors) -> Model:
+def one_delta(experiment: Experiment, first: Vectors) -> Model:
     """The sum, refreshed as a whole by one delta, in as many steps as all its vectors would take.
 
     Where that is not accepted it is the sum itself.
     """
     config = replace(
-        bench.suite.refresh, seed=bench.seed, steps=len(first) * bench.suite.refresh.steps
+        experiment.suite.refresh,
+        seed=experiment.seed,
+        steps=len(first) * experiment.suite.refresh.steps,
     )
-    plain = summed(bench, first, first)
+    plain = summed(experiment, first, first)
 
     def make() -> Made:
         taus = {task: vector.tau() for task, vector in first.items()}
         ones = dict.fromkeys(taus, 1.0)
-        stores = [Store(task, bench.store(task).items, math.nan) for task in taus]
-        module = bench.base.linearized()
-        found = refresh_composition(module, bench.backbone, taus, ones, stores, config)
+        stores = [Store(task, experiment.store(task).items, math.nan) for task in taus]
+        module = experiment.base.linearized()
+        found = refresh_composition(module, experiment.backbone, taus, ones, stores, config)
         facts = {"accepted": found.accepted, "reason": found.reason}
         return facts | {"before": found.before, "after": found.after}, found.tau
 
-    cell = bench.cell(
+    cell = experiment.cell(
         "delta",
         make,
         "of the sum",
         vectors=[vector.key for vector in first.values()],
         config=config.as_dict(),
-        stores=[bench.rows(task).digest("shard") for task in first],
+        stores=[experiment.rows(task).digest("shard") for task in first],
     )
     accepted = cell.facts["accepted"]
     direction = KeptDirection(cell, "linearized") if accepted else plain.direction
@@ -85,47 +89,61 @@ PART = "validation:100"  # of each task
 TOLD = 20
 
 
-def adamerged(bench: Bench, first: Vectors) -> Model:
+def adamerged(experiment: Experiment, first: Vectors) -> Model:
     """Layer-wise AdaMerging (arXiv 2310.02575) on unlabelled validation inputs."""
 
     def run() -> tuple[ScaledEncoder, Learned]:
-        inputs = [bench.rows(task).items(PART) for task in bench.pool]
-        heads = [bench.head(task) for task in bench.pool]
-        vectors, ones, say = task_vectors(bench, first.values()), [1.0] * len(heads), _teller(bench)
+        inputs = [experiment.rows(task).items(PART) for task in experiment.pool]
+        heads = [experiment.head(task) for task in experiment.pool]
+        vectors, ones, say = (
+            task_vectors(experiment, first.values()),
+            [1.0] * len(heads),
+            _teller(experiment),
+        )
         return adamerging(
-            bench.backbone, vectors, ones, inputs, heads, seed=bench.seed, on_step=say
+            experiment.backbone, vectors, ones, inputs, heads, seed=experiment.seed, on_step=say
         )
 
-    return _learned(bench, first, "adamerging, 16 rows of each task", run)
+    return _learned(experiment, first, "adamerging, 16 rows of each task", run)
 
 
-def atlas(bench: Bench, first: Vectors) -> Model:
+def atlas(experiment: Experiment, first: Vectors) -> Model:
     """One coefficient for each (vector, block) on labelled validation rows (arXiv 2407.02880).
 
     On linearized vectors the deviation from 1 is learned: their sum works already.
     """
     vectors = list(first.values())
     start = 1.0 if vectors[0].regime == "linearized" else 0.0
-    return _learned(bench, first, "atlas", lambda: taught(bench, vectors, bench.pool, start))
+    return _learned(
+        experiment,
+        first,
+        "atlas",
+        lambda: supervised_atlas(experiment, vectors, experiment.pool, start),
+    )
 
 
-def taught(
-    bench: Bench,
+def supervised_atlas(
+    experiment: Experiment,
     vectors: Sequence[TrainedVector],
     tasks: Sequence[str],
     start: float,
     unlearned: str = "",
 ) -> tuple[ScaledEncoder, Learned]:
     """aTLAS on labelled validation rows of `tasks`, one of which may be one to unlearn."""
-    rows = {task: (bench.head(task), bench.rows(task).labelled(PART)) for task in tasks}
-    backbone, say = bench.backbone, _teller(bench)
-    module = ScaledEncoder(backbone, task_vectors(bench, vectors), [start] * len(vectors))
+    rows = {task: (experiment.head(task), experiment.rows(task).labelled(PART)) for task in tasks}
+    backbone, say = experiment.backbone, _teller(experiment)
+    module = ScaledEncoder(backbone, task_vectors(experiment, vectors), [start] * len(vectors))
     gone = [unlearned] if unlearned else []
-    return module, negation.taught(module, backbone, rows, gone, seed=bench.seed, on_step=say)
+    return module, negation.supervised_atlas(
+        module, backbone, rows, gone, seed=experiment.seed, on_step=say
+    )
 
 
 def _learned(
-    bench: Bench, first: Vectors, name: str, run: Callable[[], tuple[ScaledEncoder, Learned]]
+    experiment: Experiment,
+    first: Vectors,
+    name: str,
+    run: Callable[[], tuple[ScaledEncoder, Learned]],
 ) -> Model:
     def make() -> Made:
         module, found = run()
@@ -134,23 +152,25 @@ def _learned(
         return {**chosen, "coefficients": coefficients}, module.tau_dict()
 
     vectors = list(first.values())
-    cell = bench.cell(
+    cell = experiment.cell(
         "learned",
         make,
         name,
         learned=name,
         vectors=[vector.key for vector in vectors],
-        rows=[bench.content(task, PART) for task in bench.pool],
-        seed=bench.seed,
+        rows=[experiment.content(task, PART) for task in experiment.pool],
+        seed=experiment.seed,
     )
     facts = {"score": cell.facts["score"], "step": cell.facts["step"]}
     direction = KeptDirection(cell, vectors[0].regime)
-    return replace(apart(bench, first), direction=direction, merging=cell.cost, facts=facts)
+    return replace(
+        individual_models(experiment, first), direction=direction, merging=cell.cost, facts=facts
+    )
 
 
-def _teller(bench: Bench) -> Callable[[StepRecord], None]:
+def _teller(experiment: Experiment) -> Callable[[StepRecord], None]:
     def say(record: StepRecord) -> None:
         if (record.step + 1) % TOLD == 0:
-            bench.cells.say(f"  step {record.step + 1}, loss {record.loss:.3f}")
+            experiment.cells.say(f"  step {record.step + 1}, loss {record.loss:.3f}")
 
     return say

@@ -14,16 +14,23 @@ from functools import partial
 from typing import Any
 
 from jobs.experiments import saw
-from jobs.experiments.context import Bench
+from jobs.experiments.context import Experiment
 from jobs.experiments.lora import lora
 from jobs.experiments.merging import adamerged, atlas, merged, one_delta
-from jobs.experiments.models import Model, TrainedVector, Vectors, apart, on_grid, summed
+from jobs.experiments.models import (
+    Model,
+    TrainedVector,
+    Vectors,
+    individual_models,
+    on_grid,
+    summed,
+)
 from jobs.experiments.table import Method, Train
 from jobs.experiments.training import joint, refreshed, trained
 from tacl.compose.merges import iso_c, ties, tsv_m
 from tacl.training.config import CURVATURE, RefreshConfig
 
-Make = Callable[[Bench, Vectors], Model]
+Make = Callable[[Experiment, Vectors], Model]
 
 GRID = "one, by a grid"
 LEARNED = "learned, for each block"
@@ -33,13 +40,15 @@ linear: Train = trained  # linear fine-tuning without a penalty (arXiv 2305.1282
 ordinary: Train = partial(trained, regime="ordinary")
 
 
-def tau_jp(bench: Bench, task: str, most: int | None = None, **changed: Any) -> TrainedVector:
+def tau_jp(
+    experiment: Experiment, task: str, most: int | None = None, **changed: Any
+) -> TrainedVector:
     """With the cyclical penalty on the inputs of every other task and the generic set.
 
     `most` bounds the samples of each; `changed` are fields of TrainConfig.
     """
-    others = [*bench.suite.generics, *(name for name in bench.pool if name != task)]
-    return trained(bench, task, others, most, **changed)  # in the order of their arrival
+    others = [*experiment.suite.generics, *(name for name in experiment.pool if name != task)]
+    return trained(experiment, task, others, most, **changed)  # in the order of their arrival
 
 
 # With all other tasks at every step; with as many rows a step as cyclical, dealt over all other
@@ -55,31 +64,33 @@ ordinary_longer: Train = partial(trained, regime="ordinary", **LONGER)
 longer = partial(tau_jp, penalty="mixed", penalty_batch=8, **LONGER)
 
 
-def arriving(bench: Bench, task: str) -> TrainedVector:
+def arriving(experiment: Experiment, task: str) -> TrainedVector:
     """As `longer`, where tasks arrive one by one: against the samples that were there by then."""
-    order = order_of(bench)
-    there = [*bench.suite.generics, *order[: order.index(task)]]
-    return trained(bench, task, there, penalty="mixed", penalty_batch=8, **LONGER)
+    order = order_of(experiment)
+    there = [*experiment.suite.generics, *order[: order.index(task)]]
+    return trained(experiment, task, there, penalty="mixed", penalty_batch=8, **LONGER)
 
 
-def order_of(bench: Bench) -> list[str]:
+def order_of(experiment: Experiment) -> list[str]:
     """The order in which the pool arrives under this seed."""
-    order = list(bench.pool)
-    random.Random(f"order {bench.seed}").shuffle(order)
+    order = list(experiment.pool)
+    random.Random(f"order {experiment.seed}").shuffle(order)
     return order
 
 
-def curvature(bench: Bench, task: str) -> TrainedVector:
+def curvature(experiment: Experiment, task: str) -> TrainedVector:
     """With statistics of the other tasks instead of their samples (TAK, arXiv 2602.17385)."""
-    return tau_jp(bench, task, penalty="curvature", strength=CURVATURE * bench.suite.strength)
+    return tau_jp(
+        experiment, task, penalty="curvature", strength=CURVATURE * experiment.suite.strength
+    )
 
 
-def total(bench: Bench, first: Vectors) -> Model:
-    return summed(bench, first, first)
+def total(experiment: Experiment, first: Vectors) -> Model:
+    return summed(experiment, first, first)
 
 
-def best_total(bench: Bench, first: Vectors) -> Model:
-    return on_grid(total(bench, first))
+def best_total(experiment: Experiment, first: Vectors) -> Model:
+    return on_grid(total(experiment, first))
 
 
 @dataclass(frozen=True)
@@ -89,15 +100,17 @@ class RefreshedTotal:
 
     config: RefreshConfig | None = None
 
-    def __call__(self, bench: Bench, first: Vectors) -> Model:
-        now = self.now(bench, first)
+    def __call__(self, experiment: Experiment, first: Vectors) -> Model:
+        now = self.now(experiment, first)
         accepted = sum(now[task].key != first[task].key for task in now)
-        return replace(summed(bench, first, now), facts={"refreshes accepted": accepted})
+        return replace(summed(experiment, first, now), facts={"refreshes accepted": accepted})
 
-    def now(self, bench: Bench, first: Vectors) -> dict[str, TrainedVector]:
+    def now(self, experiment: Experiment, first: Vectors) -> dict[str, TrainedVector]:
         """Against the samples of all others in `first`. The generic set is nobody's task."""
         return {
-            task: refreshed(bench, vector, [name for name in first if name != task], self.config)
+            task: refreshed(
+                experiment, vector, [name for name in first if name != task], self.config
+            )
             for task, vector in first.items()
         }
 
@@ -105,20 +118,22 @@ class RefreshedTotal:
 TODAY = RefreshedTotal(RefreshConfig(seed=0))  # from the closed form, as in a cluster
 
 
-def at_once(bench: Bench, first: Vectors) -> Model:
+def at_once(experiment: Experiment, first: Vectors) -> Model:
     """One training for all tasks, in the model in which each was trained alone."""
-    direction = joint(bench, next(iter(first.values())).regime)
-    return replace(apart(bench, first), direction=direction, training=direction.cell.cost)
+    direction = joint(experiment, next(iter(first.values())).regime)
+    return replace(
+        individual_models(experiment, first), direction=direction, training=direction.cell.cost
+    )
 
 
-def in_one_softmax(bench: Bench, first: Vectors) -> Model:
+def in_one_softmax(experiment: Experiment, first: Vectors) -> Model:
     """One training of an ordinary model over the classes of all tasks, for as long as `longer`."""
-    direction = joint(bench, "ordinary", one_softmax=True, **LONGER)
-    return Model(bench, direction=direction, training=direction.cell.cost)
+    direction = joint(experiment, "ordinary", one_softmax=True, **LONGER)
+    return Model(experiment, direction=direction, training=direction.cell.cost)
 
 
-def nothing(bench: Bench, first: Vectors) -> Model:
-    return Model(bench)
+def nothing(experiment: Experiment, first: Vectors) -> Model:
+    return Model(experiment)
 
 
 @dataclass(frozen=True)
@@ -128,21 +143,27 @@ class Merging(Method):
     make: Make
     coefficients: str = "1"
 
-    def model(self, bench: Bench) -> Model:
-        return self.make(bench, self.vectors(bench))
+    def model(self, experiment: Experiment) -> Model:
+        return self.make(experiment, self.vectors(experiment))
 
-    def added(self, bench: Bench) -> dict[str, TrainedVector]:
+    def added(self, experiment: Experiment) -> dict[str, TrainedVector]:
         """The vectors that are added up: after the refresh where there is one."""
-        first = self.vectors(bench)
-        return self.make.now(bench, first) if isinstance(self.make, RefreshedTotal) else first
+        first = self.vectors(experiment)
+        return self.make.now(experiment, first) if isinstance(self.make, RefreshedTotal) else first
 
 
 METHODS: dict[str, Merging] = {
     method.name: method
     for method in (
         Merging("zero-shot", None, saw.NOTHING, saw.NOTHING, nothing, "none"),
-        Merging("individual", linear, saw.LABELS, "one model for each task", apart),
-        Merging("individual-longer", linear_longer, saw.LABELS, "one model for each task", apart),
+        Merging("individual", linear, saw.LABELS, "one model for each task", individual_models),
+        Merging(
+            "individual-longer",
+            linear_longer,
+            saw.LABELS,
+            "one model for each task",
+            individual_models,
+        ),
         Merging("linear", linear, saw.LABELS, saw.NOTHING, total),
         Merging("linear-grid", linear, saw.LABELS, saw.VALIDATION, best_total, GRID),
         Merging("taujp", tau_jp, saw.PENALISED, saw.NOTHING, total),
@@ -155,7 +176,11 @@ METHODS: dict[str, Merging] = {
         Merging("tsv-m", ordinary, saw.LABELS, saw.NOTHING, partial(merged, merge=tsv_m)),
         Merging("ordinary-longer", ordinary_longer, saw.LABELS, saw.NOTHING, total),
         Merging(
-            "tsv-m-longer", ordinary_longer, saw.LABELS, saw.NOTHING, partial(merged, merge=tsv_m)
+            "tsv-m-longer",
+            ordinary_longer,
+            saw.LABELS,
+            saw.NOTHING,
+            partial(merged, merge=tsv_m),
         ),
         Merging("iso-c", ordinary, saw.LABELS, saw.NOTHING, partial(merged, merge=iso_c)),
         Merging("ordinary-grid", ordinary, saw.LABELS, saw.VALIDATION, best_total, GRID),

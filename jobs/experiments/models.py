@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from jobs.experiments.cache import Cell, Cost, Made, key_of, together
-from jobs.experiments.context import Bench
+from jobs.experiments.context import Experiment
 from tacl.backbone import Item
 from tacl.compose import grid
 from tacl.evaluation import metrics
@@ -48,8 +48,8 @@ class TrainedVector(KeptDirection):
     first: Cell | None = None
 
 
-def task_vectors(bench: Bench, vectors: Iterable[TrainedVector]) -> list[TaskVector]:
-    base = bench.backbone.digest
+def task_vectors(experiment: Experiment, vectors: Iterable[TrainedVector]) -> list[TaskVector]:
+    base = experiment.backbone.digest
     return [TaskVector.of_params(v.task, base, v.regime, v.tau()) for v in vectors]
 
 
@@ -76,27 +76,29 @@ class Sum:
 Direction = KeptDirection | Sum
 
 
-def tangent(bench: Bench, direction: Direction, task: str, part: str) -> Tensor:
+def tangent(experiment: Experiment, direction: Direction, task: str, part: str) -> Tensor:
     """J(x) tau on a part of a task's rows, [N, D]."""
-    return tangent_cell(bench, direction, task, part).tensors()["tangent"]
+    return tangent_cell(experiment, direction, task, part).tensors()["tangent"]
 
 
-def tangent_cell(bench: Bench, direction: Direction, task: str, part: str) -> Cell:
+def tangent_cell(experiment: Experiment, direction: Direction, task: str, part: str) -> Cell:
     """The same as a cell: one dual pass, kept."""
 
     def make() -> Made:
-        items, taus = bench.rows(task).items(part), {"tau": direction.tau()}
-        return {}, {"tangent": bench.base.tangents(items, taus).tangents["tau"]}
+        items, taus = experiment.rows(task).items(part), {"tau": direction.tau()}
+        return {}, {"tangent": experiment.base.tangents(items, taus).tangents["tau"]}
 
-    what, data = f"{direction.key[:8]} on {part} of {task}", bench.content(task, part)
-    return bench.cell("tangent", make, what, data=data, tau=direction.key)
+    what, data = f"{direction.key[:8]} on {part} of {task}", experiment.content(task, part)
+    return experiment.cell("tangent", make, what, data=data, tau=direction.key)
 
 
-def features_of(bench: Bench, direction: Direction | None, items: Sequence[Item]) -> Tensor:
+def features_of(
+    experiment: Experiment, direction: Direction | None, items: Sequence[Item]
+) -> Tensor:
     """Of any inputs, in no cell, [N, D]."""
     if direction is None or direction.regime == "ordinary":
-        return bench.base.encoded(items, direction and direction.tau())
-    return bench.base.tangents(items, {"tau": direction.tau()}).linearized({"tau": 1.0})
+        return experiment.base.encoded(items, direction and direction.tau())
+    return experiment.base.tangents(items, {"tau": direction.tau()}).linearized({"tau": 1.0})
 
 
 Vectors = Mapping[str, TrainedVector]  # by task
@@ -111,7 +113,7 @@ class Model:
     it is each of these alone; without vectors it is theta0. `facts` are worth knowing of it.
     """
 
-    bench: Bench
+    experiment: Experiment
     first: Vectors = field(default_factory=dict)
     direction: Direction | None = None
     coefficient: float = 1.0
@@ -135,30 +137,33 @@ class Model:
 
     def passes(self, task: str, part: str) -> list[Cell]:
         """The cells that `features` are made of."""
-        bench, coefficient = self.bench, self.coefficient
+        experiment, coefficient = self.experiment, self.coefficient
         direction = self.first.get(task) if self.direction is None else self.direction
         if direction is None:
-            return [bench.encoding(task, part)]
+            return [experiment.encoding(task, part)]
         if direction.regime == "linearized":
-            return [bench.encoding(task, part), tangent_cell(bench, direction, task, part)]
+            return [
+                experiment.encoding(task, part),
+                tangent_cell(experiment, direction, task, part),
+            ]
         moved = direction if coefficient == 1.0 else Sum([(coefficient, direction)])
-        return [bench.encoding(task, part, moved.tau, moved.key)]
+        return [experiment.encoding(task, part, moved.tau, moved.key)]
 
     def alone(self, task: str, part: str) -> Tensor:
         """Of the single-task model."""
-        return Model(self.bench, self.first).features(task, part)
+        return Model(self.experiment, self.first).features(task, part)
 
 
-def apart(bench: Bench, first: Vectors) -> Model:
+def individual_models(experiment: Experiment, first: Vectors) -> Model:
     """A model for each task."""
-    return Model(bench, first, training=together([vector.cost for vector in first.values()]))
+    return Model(experiment, first, training=together([vector.cost for vector in first.values()]))
 
 
-def summed(bench: Bench, first: Vectors, now: Vectors) -> Model:
+def summed(experiment: Experiment, first: Vectors, now: Vectors) -> Model:
     """sum_t tau_t over the vectors as they are `now`."""
     later = together([vector.later for vector in now.values()])
     direction = Sum([(1.0, vector) for vector in now.values()])
-    return replace(apart(bench, first), direction=direction, merging=later)
+    return replace(individual_models(experiment, first), direction=direction, merging=later)
 
 
 def on_grid(model: Model) -> Model:
@@ -166,7 +171,7 @@ def on_grid(model: Model) -> Model:
 
     An ordinary model is judged on some of them.
     """
-    bench, direction = model.bench, model.direction
+    experiment, direction = model.experiment, model.direction
     assert direction is not None
     linear = direction.regime == "linearized"
     part = "validation" if linear else GRID_ROWS
@@ -175,17 +180,20 @@ def on_grid(model: Model) -> Model:
         def score(coefficient: float) -> float:
             if linear:
                 at = replace(model, coefficient=coefficient)
-                found = {task: at.features(task, part) for task in bench.pool}
+                found = {task: at.features(task, part) for task in experiment.pool}
             else:
                 tau = Sum([(coefficient, direction)]).tau()
-                found = {t: bench.base.encoded(bench.rows(t).items(part), tau) for t in bench.pool}
-            return metrics.absolute(right(bench, found, part))
+                found = {
+                    t: experiment.base.encoded(experiment.rows(t).items(part), tau)
+                    for t in experiment.pool
+                }
+            return metrics.absolute(task_accuracies(experiment, found, part))
 
         return {"coefficient": grid.best(score)}, {}
 
-    contents = [bench.content(task, part) for task in bench.pool]
+    contents = [experiment.content(task, part) for task in experiment.pool]
     what = f"of the sum of {len(model.first)}"
-    cell = bench.cell("grid", make, what, direction=direction.key, data=contents)
+    cell = experiment.cell("grid", make, what, direction=direction.key, data=contents)
     merging = together([model.merging, cell.cost])
     best = cell.facts["coefficient"]
     return replace(model, coefficient=best, merging=merging, facts=model.facts | cell.facts)
@@ -212,35 +220,41 @@ class Accuracies:
 
 def accuracies(model: Model) -> Accuracies:
     """On the test rows of the pool."""
-    bench, pool = model.bench, model.bench.pool
+    experiment, pool = model.experiment, model.experiment.pool
     merged = {task: model.features(task, "test") for task in pool}
     alone = {task: model.alone(task, "test") for task in model.first}
-    return with_heads(bench, {task: bench.head(task) for task in pool}, merged, alone)
+    return with_heads(experiment, {task: experiment.head(task) for task in pool}, merged, alone)
 
 
 def with_heads(
-    bench: Bench,
+    experiment: Experiment,
     heads: Mapping[str, Head],
     merged: Mapping[str, Tensor],
     alone: Mapping[str, Tensor],
 ) -> Accuracies:
     """Of test rows as these heads see them, under the merged and the single-task models."""
-    labels = {task: bench.rows(task).labels_N("test") for task in bench.pool}
+    labels = {task: experiment.rows(task).labels_N("test") for task in experiment.pool}
     return Accuracies(
-        zero_shot(bench, bench.pool, "test"),
+        zero_shot(experiment, experiment.pool, "test"),
         {t: metrics.accuracy(heads[t].logits(f_ND), labels[t]) for t, f_ND in alone.items()},
-        {t: metrics.right(heads[t].logits(merged[t]), labels[t]) for t in bench.pool},
-        metrics.right_among_all(merged, labels, heads),
+        {t: metrics.correct(heads[t].logits(merged[t]), labels[t]) for t in experiment.pool},
+        metrics.correct_among_all(merged, labels, heads),
     )
 
 
-def zero_shot(bench: Bench, tasks: Sequence[str], part: str) -> dict[str, float]:
+def zero_shot(experiment: Experiment, tasks: Sequence[str], part: str) -> dict[str, float]:
     """The accuracy of theta0 on a part of each task's rows."""
-    return right(bench, {task: bench.features(task, part) for task in tasks}, part)
+    return task_accuracies(
+        experiment, {task: experiment.features(task, part) for task in tasks}, part
+    )
 
 
-def right(bench: Bench, found: Mapping[str, Tensor], part: str) -> dict[str, float]:
+def task_accuracies(
+    experiment: Experiment, found: Mapping[str, Tensor], part: str
+) -> dict[str, float]:
     """Accuracy of features on a part of each task's rows, each with its own head."""
-    logits = {task: bench.head(task).logits(features_ND) for task, features_ND in found.items()}
-    labels = {task: bench.rows(task).labels_N(part) for task in found}
+    logits = {
+        task: experiment.head(task).logits(features_ND) for task, features_ND in found.items()
+    }
+    labels = {task: experiment.rows(task).labels_N(part) for task in found}
     return {task: metrics.accuracy(logits[task], labels[task]) for task in found}

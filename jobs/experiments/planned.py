@@ -13,17 +13,19 @@ from cluster.scheduler import state as facts
 from cluster.scheduler.budget import REMEASURED, allowance
 from cluster.scheduler.plan import handle
 from jobs.experiments.cache import Cost, Made, together
-from jobs.experiments.context import Bench
+from jobs.experiments.context import Experiment
 from jobs.experiments.models import TrainedVector, Vectors
 from jobs.experiments.training import refreshed
 from tacl.evaluation.interference import logit_change, tau_jp
 from tacl.training.config import RefreshConfig
 
 
-def planned(bench: Bench, vectors: Sequence[TrainedVector]) -> Iterator[tuple[Vectors, Cost]]:
+def planned(
+    experiment: Experiment, vectors: Sequence[TrainedVector]
+) -> Iterator[tuple[Vectors, Cost]]:
     """After each arrival, in this order: the vectors of then, and what its measuring and refreshing
     took. Each was trained against the generic samples and those before it."""
-    plan = _Plan(bench)
+    plan = _Plan(experiment)
     for vector in vectors:
         costs = plan.arrive(vector)
         yield dict(plan.now), together(costs)
@@ -32,18 +34,18 @@ def planned(bench: Bench, vectors: Sequence[TrainedVector]) -> Iterator[tuple[Ve
 class _Plan:
     """The coordinator's state, and the vectors that it knows by their keys."""
 
-    def __init__(self, bench: Bench) -> None:
-        self.bench, self.now = bench, dict[str, TrainedVector]()
-        self._generic = bench.suite.generics[0]
-        self._state = facts.State(bench.backbone.digest)
+    def __init__(self, experiment: Experiment) -> None:
+        self.experiment, self.now = experiment, dict[str, TrainedVector]()
+        self._generic = experiment.suite.generics[0]
+        self._state = facts.State(experiment.backbone.digest)
         self._asked = dict[str, facts.Instruction]()
         self._happens(facts.NodesChanged((facts.Node(1),)), self._arrived(GENERIC, Options(), 0))
 
     def arrive(self, vector: TrainedVector) -> list[Cost]:
         """What it cost until nothing more is due."""
-        bench, task = self.bench, vector.task
-        rows = bench.rows(task).count("train")
-        config = bench.config(task)
+        experiment, task = self.experiment, vector.task
+        rows = experiment.rows(task).count("train")
+        config = experiment.config(task)
         options = Options(steps=config.steps, batch=config.batch, penalty="cyclical")
         self.now[task] = vector
         samples = self._arrived(task, options, allowance(rows, options))
@@ -89,7 +91,9 @@ class _Plan:
         task, others = work.task, [name for name, _ in work.others]
         before = self.now[task]
         met = [one for one in others if one != GENERIC]
-        after = refreshed(self.bench, before, met, RefreshConfig(seed=0))  # what the budget counts
+        after = refreshed(
+            self.experiment, before, met, RefreshConfig(seed=0)
+        )  # what the budget counts
         assert after.refresh is not None
         cost = after.refresh.cost
         self.now[task] = after
@@ -113,23 +117,23 @@ class _Plan:
 
     def _effect(self, task: str, on: str) -> tuple[facts.Effect, Cost]:
         """What the vector of a task does to the probe of another."""
-        bench, vector, name = self.bench, self.now[task], self._named(on)
+        experiment, vector, name = self.experiment, self.now[task], self._named(on)
 
         def make() -> Made:
-            probe = bench.rows(name).items("probe")
-            cached = bench.base.tangents(probe, {"tau": vector.tau()})
+            probe = experiment.rows(name).items("probe")
+            cached = experiment.base.tangents(probe, {"tau": vector.tau()})
             tangent_ND = cached.tangents["tau"]
             change = None
             if on != GENERIC:
-                change = logit_change(cached.features_ND, tangent_ND, bench.head(on)).mean
+                change = logit_change(cached.features_ND, tangent_ND, experiment.head(on)).mean
             return {"tau_jp": tau_jp(tangent_ND).mean, "answers": change}, {}
 
         what, decides = f"of {task} on {name}", {"tau": vector.key, "answers": on != GENERIC}
-        cell = bench.cell("effect", make, what, name, data=self._shard(on), **decides)
+        cell = experiment.cell("effect", make, what, name, data=self._shard(on), **decides)
         return facts.Effect(cell.facts["tau_jp"], cell.facts["answers"]), cell.cost
 
     def _shard(self, task: str) -> str:
-        return self.bench.rows(self._named(task)).digest("shard")
+        return self.experiment.rows(self._named(task)).digest("shard")
 
     def _head(self, on: str, arriving: str) -> str:
         """A digest's place: a task has its head from its first vector on."""

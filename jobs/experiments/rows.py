@@ -95,7 +95,9 @@ def stored_rows(
     return cells.get("data", decides, make, source.name)
 
 
-def apart(cells: Cells, blobs: Blobs, task: str, own: Cell, others: Sequence[Cell]) -> Cell:
+def without_test_rows(
+    cells: Cells, blobs: Blobs, task: str, own: Cell, others: Sequence[Cell]
+) -> Cell:
     """The data of a task without the rows that stand verbatim in test rows of `others`.
 
     A text of two sources would be trained on under one label and asked about under another.

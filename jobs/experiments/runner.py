@@ -22,7 +22,7 @@ from typing import Any
 from cluster.runtime import processors
 from jobs.console.progress import Speed, time_left
 from jobs.experiments.cache import Cells
-from jobs.experiments.context import Bench, LoadedBase
+from jobs.experiments.context import Experiment, LoadedBase
 from jobs.experiments.files import write
 from jobs.experiments.suites import Suite
 from jobs.experiments.table import Entry, Spec, Table, grown
@@ -89,27 +89,29 @@ def reproduce(request: TableRequest, say: Callable[[str], None] = lambda line: N
     entries: list[Entry] = []
     rows = len(request.seeds) * len(request.variants)
     for seed in request.seeds:
-        bench = Bench(request.suite, seed, request.data, cells, base)
-        _grown(request, base, _sizes(request, bench))  # reads all data
+        experiment = Experiment(request.suite, seed, request.data, cells, base)
+        _grown(request, base, _sizes(request, experiment))  # reads all data
         for variant in request.variants:
             say(f"{request.spec.name}: {variant}, seed {seed}")
-            entries.append(request.spec.entry(bench, variant))
-            done = _written(request, bench, entries, draws=len(entries) == rows)
+            entries.append(request.spec.entry(experiment, variant))
+            done = _written(request, experiment, entries, draws=len(entries) == rows)
     return done
 
 
-def _written(request: TableRequest, bench: Bench, entries: Sequence[Entry], draws: bool) -> Done:
+def _written(
+    request: TableRequest, experiment: Experiment, entries: Sequence[Entry], draws: bool
+) -> Done:
     """What the file knows by now, and the entries of this process."""
-    sizes = _sizes(request, bench)
+    sizes = _sizes(request, experiment)
     with (request.out / CELLS / "tables.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        table = _grown(request, bench.base, sizes)
+        table = _grown(request, experiment.base, sizes)
         for entry in entries:
             table.add(entry)
         table.sort(request.spec.variants(request.suite))
         request.spec.finish(table)
         files = write(table, request.out, request.spec.picture if draws else None)
-    return Done(table, files, bench.cells.made)
+    return Done(table, files, experiment.cells.made)
 
 
 def _begun(request: TableRequest, base: LoadedBase) -> Table:
@@ -127,15 +129,15 @@ def _grown(request: TableRequest, base: LoadedBase, data: Sizes) -> Table:
     return grown(fresh, request.out / f"{name}.json")
 
 
-def _sizes(request: TableRequest, bench: Bench) -> Sizes:
+def _sizes(request: TableRequest, experiment: Experiment) -> Sizes:
     """Of all data that the table is about, which are read if they were not."""
     targets = request.suite.targets if request.spec.targets else ()
-    names = [*bench.pool, *bench.suite.generics, *(source.name for source in targets)]
+    names = [*experiment.pool, *experiment.suite.generics, *(source.name for source in targets)]
     parts = {"train": "train", "validation": "validation", "test": "test", "shared": "shard"}
     return {
         name: {
-            "classes": len(bench.rows(name).classes),
-            **{shown: bench.rows(name).count(part) for shown, part in parts.items()},
+            "classes": len(experiment.rows(name).classes),
+            **{shown: experiment.rows(name).count(part) for shown, part in parts.items()},
         }
         for name in names
     }
@@ -146,8 +148,8 @@ def fill(request: TableRequest, say: Callable[[str], None]) -> None:
     Raises before that what `reproduce` does before anything is trained."""
     cells, base = Cells(request.out / CELLS, say), LoadedBase.of(request.suite)
     _begun(request, base)
-    bench = Bench(request.suite, request.seeds[0], request.data, cells, base)
-    _grown(request, base, _sizes(request, bench))
+    experiment = Experiment(request.suite, request.seeds[0], request.data, cells, base)
+    _grown(request, base, _sizes(request, experiment))
     ray = _ray()
     try:
         for pieces in waves(request):
@@ -191,10 +193,10 @@ def _placed(request: TableRequest) -> TableRequest:
     return replace(request, suite=replace(request.suite, base=base), **places)
 
 
-def _piece(request: TableRequest, seed: int, work: Callable[[Bench], Any]) -> Piece:
+def _piece(request: TableRequest, seed: int, work: Callable[[Experiment], Any]) -> Piece:
     def run() -> None:
         cells, base = Cells(request.out / CELLS), LoadedBase.of(request.suite)
-        work(Bench(request.suite, seed, request.data, cells, base))
+        work(Experiment(request.suite, seed, request.data, cells, base))
 
     return run
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from jobs.experiments.bootstrap import Difference
 from jobs.experiments.cache import Cost, together
-from jobs.experiments.context import Bench
+from jobs.experiments.context import Experiment
 from jobs.experiments.models import TrainedVector
 from jobs.experiments.suites import Suite
 from tacl.backbone import Backbone
@@ -191,7 +191,7 @@ def _entry(known: dict[str, Any]) -> Entry:
     return Entry(**{**known, **costs})
 
 
-Train = Callable[[Bench, str], TrainedVector]
+Train = Callable[[Experiment, str], TrainedVector]
 
 
 @dataclass(frozen=True)
@@ -209,24 +209,24 @@ class Method:
     def require(self, suite: Suite, backbone: Backbone) -> None:
         """BadConfig where a table of this suite, on this base, cannot have the row."""
 
-    def vectors(self, bench: Bench) -> dict[str, TrainedVector]:
+    def vectors(self, experiment: Experiment) -> dict[str, TrainedVector]:
         """As first trained."""
         train = self.train
-        return {task: train(bench, task) for task in bench.pool} if train else {}
+        return {task: train(experiment, task) for task in experiment.pool} if train else {}
 
     def entry(
         self,
-        bench: Bench,
+        experiment: Experiment,
         numbers: Numbers,
         tasks: dict[str, Numbers] | None = None,
         more: dict[str, Any] | None = None,
         training: Sequence[Cost] = (),
         merging: Sequence[Cost] = (),
     ) -> Entry:
-        """What it came to under the seed of the bench."""
+        """What it came to under the seed of the experiment."""
         costs = together(training), together(merging)
         saw = self.saw_training, self.saw_merging
-        return Entry(self.name, bench.seed, *saw, numbers, tasks or {}, more or {}, *costs)
+        return Entry(self.name, experiment.seed, *saw, numbers, tasks or {}, more or {}, *costs)
 
 
 @dataclass(frozen=True)
@@ -242,7 +242,7 @@ class Spec:
     about: str
     columns: Sequence[Column]
     methods: Callable[[Suite], Sequence[Method]]
-    measure: Callable[[Bench, Any], Entry]
+    measure: Callable[[Experiment, Any], Entry]
     picture: Callable[[Table, Path], None]
     finish: Callable[[Table], None] = lambda table: None
     ahead: bool = True
@@ -254,5 +254,5 @@ class Spec:
     def method(self, suite: Suite, variant: str) -> Method:
         return next(method for method in self.methods(suite) if method.name == variant)
 
-    def entry(self, bench: Bench, variant: str) -> Entry:
-        return self.measure(bench, self.method(bench.suite, variant))
+    def entry(self, experiment: Experiment, variant: str) -> Entry:
+        return self.measure(experiment, self.method(experiment.suite, variant))

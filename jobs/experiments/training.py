@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from jobs.experiments.cache import Cost, Made, together
-from jobs.experiments.context import Bench
+from jobs.experiments.context import Experiment
 from jobs.experiments.models import KeptDirection, TrainedVector
 from tacl.curvature.statistics import FORMAT
 from tacl.data.batches import Labelled
@@ -23,7 +23,7 @@ TOLD = 50  # steps between two lines about a training
 
 
 def trained(
-    bench: Bench,
+    experiment: Experiment,
     task: str,
     others: Sequence[str] = (),
     most: int | None = None,
@@ -36,20 +36,22 @@ def trained(
     `most` bounds the samples of every other task; training goes on from `start`, or from 0;
     `changed` are fields of TrainConfig.
     """
-    rows = bench.rows(task)
+    rows = experiment.rows(task)
     settings = {"penalty": "cyclical" if others else "none", **_precision(regime), **changed}
-    config = bench.config(task, **settings)
+    config = experiment.config(task, **settings)
 
     def make() -> Made:
-        stores = [bench.store(other, most) for other in others]
+        stores = [experiment.store(other, most) for other in others]
         if config.penalty == "curvature":
-            stores = [replace(s, statistics=bench.statistics(s.name)) for s in stores]
+            stores = [replace(s, statistics=experiment.statistics(s.name)) for s in stores]
         tau = start.tau() if start else {}
-        return _run(bench, regime, task, bench.head(task), rows.train, config, stores, tau)
+        return _run(
+            experiment, regime, task, experiment.head(task), rows.train, config, stores, tau
+        )
 
     # Statistics are no cell of their own: what is measured decides here.
     statistics = {"statistics": FORMAT} if config.penalty == "curvature" else {}
-    cell = bench.cell(
+    cell = experiment.cell(
         "vector",
         make,
         f"of {task}, {_told(regime, config, others)}",
@@ -57,66 +59,73 @@ def trained(
         regime=regime,
         config=config.as_dict(),
         data=[rows.digest("train"), list(rows.classes)],
-        others=[[bench.rows(other).digest("shard"), most] for other in others],
-        relative=bench.suite.relative,
+        others=[[experiment.rows(other).digest("shard"), most] for other in others],
+        relative=experiment.suite.relative,
         **statistics,
         start=start.key if start else None,
     )
     return TrainedVector(cell, regime, task, cell.cost, Cost())
 
 
-def joint(bench: Bench, regime: Regime, one_softmax: bool = False, **changed: Any) -> KeptDirection:
+def joint(
+    experiment: Experiment, regime: Regime, one_softmax: bool = False, **changed: Any
+) -> KeptDirection:
     """One vector for all tasks (MTL), from as many rows as all the single trainings together; each
     row judged among the classes of its task, or with `one_softmax` among those of all. `changed`
     are fields of TrainConfig."""
-    rows = [bench.rows(task) for task in bench.pool]
+    rows = [experiment.rows(task) for task in experiment.pool]
     settings = {"penalty": "none", **_precision(regime), **changed}
-    configs = [bench.config(task, **settings) for task in bench.pool]
+    configs = [experiment.config(task, **settings) for task in experiment.pool]
     config = replace(configs[0], steps=sum(one.steps for one in configs))
 
     def make() -> Made:
-        heads = [bench.head(task) for task in bench.pool]
+        heads = [experiment.head(task) for task in experiment.pool]
         data = joint_data([one.train for one in rows], heads)
         loss = union(heads) if one_softmax else JointHead.of(heads)
-        return _run(bench, regime, "all tasks", loss, data, config)
+        return _run(experiment, regime, "all tasks", loss, data, config)
 
     data = [[one.digest("train"), list(one.classes)] for one in rows]
     decides = {"regime": regime, "config": config.as_dict(), "joint": data}
     decides |= {"softmax": "one"} if one_softmax else {}
-    return KeptDirection(bench.cell("joint", make, regime, *bench.pool, **decides), regime)
+    return KeptDirection(
+        experiment.cell("joint", make, regime, *experiment.pool, **decides), regime
+    )
 
 
 def refreshed(
-    bench: Bench, vector: TrainedVector, others: Sequence[str], config: RefreshConfig | None = None
+    experiment: Experiment,
+    vector: TrainedVector,
+    others: Sequence[str],
+    config: RefreshConfig | None = None,
 ) -> TrainedVector:
     """The vector made way for `others` without a label; itself where that was not accepted.
 
     Refreshed again, it is held to what it was before the first time.
     """
-    config = replace(config or bench.suite.refresh, seed=bench.seed)
+    config = replace(config or experiment.suite.refresh, seed=experiment.seed)
     first = vector.first or vector.cell
     again = first.key != vector.key
 
     def make() -> Made:
-        module = bench.base.linearized(bench.suite.precision)
+        module = experiment.base.linearized(experiment.suite.precision)
         # A refresh is relative to the vector's own size: nobody asks for the features' norms.
         names = (vector.task, *others)
-        own, *rest = [Store(name, bench.store(name).items, math.nan) for name in names]
-        places = (module, bench.backbone, vector.tau(), own, rest, config)
+        own, *rest = [Store(name, experiment.store(name).items, math.nan) for name in names]
+        places = (module, experiment.backbone, vector.tau(), own, rest, config)
         found = refresh(*places, first=first.tensors() if again else None)
         facts = {"accepted": found.accepted, "reason": found.reason}
         facts |= {"before": found.before._asdict(), "after": found.after._asdict()}
         return facts, found.tau if found.accepted else {}
 
-    cell = bench.cell(
+    cell = experiment.cell(
         "refresh",
         make,
         f"of {vector.task}",
         vector=vector.key,
         config=config.as_dict(),
-        precision=bench.suite.precision,
-        own=bench.rows(vector.task).digest("shard"),
-        others=[bench.rows(other).digest("shard") for other in others],
+        precision=experiment.suite.precision,
+        own=experiment.rows(vector.task).digest("shard"),
+        others=[experiment.rows(other).digest("shard") for other in others],
         **({"first": first.key} if again else {}),
     )
     later = together([vector.later, cell.cost])
@@ -125,7 +134,7 @@ def refreshed(
 
 
 def _run(
-    bench: Bench,
+    experiment: Experiment,
     regime: Regime,
     what: str,
     loss: RowLoss,
@@ -134,7 +143,7 @@ def _run(
     stores: Sequence[Store] = (),
     start: Params | None = None,
 ) -> Made:
-    base, curve = bench.base, []
+    base, curve = experiment.base, []
     linearized = regime == "linearized"
     module = base.linearized(config.precision) if linearized else base.ordinary()
     module.load_tau(start or {})
@@ -143,9 +152,9 @@ def _run(
     def on_step(record: StepRecord) -> None:
         curve.append(round(record.loss, 4))
         if (record.step + 1) % TOLD == 0:
-            bench.cells.say(f"  {what}: step {record.step + 1} of {config.steps}")
+            experiment.cells.say(f"  {what}: step {record.step + 1} of {config.steps}")
 
-    train(engine, bench.backbone, loss, data, lambda step: stores, config, on_step=on_step)
+    train(engine, experiment.backbone, loss, data, lambda step: stores, config, on_step=on_step)
     tau = engine.module.tau_dict()
     return {"loss": curve, "norm": params.norm(tau)}, tau
 

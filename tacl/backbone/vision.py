@@ -63,7 +63,7 @@ def _state(spec: BaseSpec, path: Path) -> dict[str, Tensor]:
     try:
         return safetensors.torch.load_file(path)
     except (SafetensorError, OSError) as error:
-        raise spec.unusable(f"{path} is no whole safetensors file: {error}") from error
+        raise spec.unusable(f"{path} is not a complete safetensors file: {error}") from error
 
 
 def _with_hub(spec: BaseSpec) -> Any:

@@ -26,14 +26,14 @@ ROWS_OF_A_TASK = 16  # in a batch of several tasks
 Rows = Mapping[str, tuple[Head, Labelled]]  # by task
 
 
-def lesson(rows: Rows, unlearned: Collection[str]) -> tuple[JointHead, Labelled]:
+def joint_objective(rows: Rows, unlearned: Collection[str]) -> tuple[JointHead, Labelled]:
     """The rows of all tasks together, and their loss."""
     heads = [head for head, _ in rows.values()]
     loss = JointHead.of(heads, [-1.0 if task in unlearned else 1.0 for task in rows])
     return loss, joint_data([data for _, data in rows.values()], heads)
 
 
-def taught(
+def supervised_atlas(
     module: ScaledEncoder,
     backbone: Backbone,
     rows: Rows,
@@ -44,7 +44,7 @@ def taught(
 ) -> Learned:
     """Learns the module's coefficients in place; judged on the same rows, by the mean accuracy over
     the tasks, or see `unlearning`."""
-    loss, data = lesson(rows, unlearned)
+    loss, data = joint_objective(rows, unlearned)
     use = "negation" if unlearned else "addition"
     config = learning_config(use, len(data), seed, ROWS_OF_A_TASK * len(rows))
 

@@ -26,7 +26,7 @@ from tacl.evaluation.tangents import cached_tangents
 from tacl.models.linearized import LinearizedEncoder
 from tacl.training.config import RefreshConfig
 from tacl.training.loop import Store
-from tacl.training.refresh import Descent, best_length, cut, tangents_by_part
+from tacl.training.refresh import Descent, cut, line_search, tangents_by_part
 from tacl.vectors import Params, params
 
 
@@ -94,7 +94,7 @@ def refresh_composition(
     learnt, parts = module.tau_dict(), [rows.items for rows in held_out.values()]
     deltas = tangents_by_part(module, backbone, learnt, parts)
     wrong = [rows.wrong_ND for rows in held_out.values()]
-    length = best_length(wrong, deltas, [1.0] * len(wrong))
+    length = line_search(wrong, deltas, [1.0] * len(wrong))
     left = [wrong_ND + length * delta_ND for wrong_ND, delta_ND in zip(wrong, deltas, strict=True)]
     before = {name: _size(rows) / size for name, rows in zip(held_out, wrong, strict=True)}
     after = {name: _size(rows) / size for name, rows in zip(held_out, left, strict=True)}

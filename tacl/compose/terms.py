@@ -56,7 +56,9 @@ def parse_term(text: str) -> Term:
         raise BadRecipe(f"{text!r} is no term of a recipe; a term is {GRAMMAR}")
     size = float(match["coefficient"] or 1)
     if size in (0.0, float("inf")):
-        raise BadRecipe(f"{text!r}: the coefficient {size} says nothing; leave the term out")
+        raise BadRecipe(
+            f"{text!r}: the coefficient {size} must be finite and not 0; or leave the term out"
+        )
     version = int(match["version"]) if match["version"] else None
     sign = -1.0 if match["sign"] == "-" else 1.0
     return Term(sign * size, match["name"], version, match["alias"])

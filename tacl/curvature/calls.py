@@ -34,7 +34,7 @@ class LayerCall:
         return g.movedim(self.channels, -1).flatten(0, -2)
 
 
-class Watched(TorchFunctionMode):
+class LayerRecorder(TorchFunctionMode):
     """Notes every use of these blocks as the weight of F.linear, or of F.conv2d without groups.
 
     Weights are known by identity, so that it does not matter in which module they are used.

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.func import functional_call
 
 from tacl.backbone import Backbone, Item
-from tacl.curvature.calls import LayerCall, Watched
+from tacl.curvature.calls import LayerCall, LayerRecorder
 from tacl.curvature.statistics import KroneckerFactors, Statistics
 from tacl.data.splits import sample_rows
 from tacl.errors import EmptySplit
@@ -90,7 +90,7 @@ class _Sums:
 
     def add(self, item: Item, directions: Callable[[int], Tensor]) -> None:
         encoder, theta = self.backbone.encoder, self.theta
-        with Watched(theta) as watched:
+        with LayerRecorder(theta) as watched:
             features_1D = functional_call(encoder, theta, (self.backbone.collate([item]),))
         calls = watched.calls
         if not self.biases:

@@ -86,7 +86,7 @@ class Statistics:
     @staticmethod
     def load(path: Path) -> Statistics:
         """CorruptBlob: it is truncated, foreign, or holds what no statistics can be."""
-        return files.read(path, "holds no whole statistics", _assembled)[0]
+        return files.read(path, "does not hold complete statistics", _assembled)[0]
 
 
 def _assembled(head: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Statistics:

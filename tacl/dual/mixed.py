@@ -33,7 +33,7 @@ Product = Callable[[Tensor, Tensor], Tensor]  # of inputs and a block
 Mix = Sequence[Sequence[float]]  # c_UT
 
 
-class MixedWeight(DualTensor):
+class PerUserWeight(DualTensor):
     """theta0 of one block, tau_t of the block for every t, c_UT, and the rows of each user.
 
     Coefficients are plain numbers: what is done with which rows is decided without waiting for the
@@ -41,7 +41,7 @@ class MixedWeight(DualTensor):
     """
 
     @staticmethod
-    def __new__(cls, theta0: Tensor, *others: Any) -> MixedWeight:
+    def __new__(cls, theta0: Tensor, *others: Any) -> PerUserWeight:
         return DualTensor.__new__(cls, theta0, theta0)  # pyright: ignore[reportReturnType]
 
     def __init__(
@@ -121,7 +121,7 @@ def _matmul(func: Any, input: Any, weight: Any) -> Any:
 
 
 def _require_rows(input: Any) -> None:
-    if isinstance(input, MixedWeight):
+    if isinstance(input, PerUserWeight):
         raise NotImplementedError("a weight that differs from row to row, as the input of a layer")
 
 
@@ -131,7 +131,7 @@ def _addmm(func: Any, bias: Any, input: Any, weight: Any) -> Any:
 
 
 def _plus_products(result: Any, product: Product, input: Any, weight: Any) -> Any:
-    if not isinstance(weight, MixedWeight):
+    if not isinstance(weight, PerUserWeight):
         return result
     result, sums_BN = _opened(result, weight)
     rows_BN = _split(primal(input), weight)
@@ -143,7 +143,7 @@ def _plus_products(result: Any, product: Product, input: Any, weight: Any) -> An
     return result
 
 
-def _mixed_first(product: Product, rows_BN: Tensor, sums_BN: Tensor, weight: MixedWeight) -> None:
+def _mixed_first(product: Product, rows_BN: Tensor, sums_BN: Tensor, weight: PerUserWeight) -> None:
     users, start = iter(weight.rows_U), 0
     for taus_U in weight.chunks():
         for tau, rows in zip(taus_U, users, strict=False):
@@ -154,7 +154,7 @@ def _mixed_first(product: Product, rows_BN: Tensor, sums_BN: Tensor, weight: Mix
 
 
 def _products_first(
-    product: Product, rows_BN: Tensor, sums_BN: Tensor, weight: MixedWeight
+    product: Product, rows_BN: Tensor, sums_BN: Tensor, weight: PerUserWeight
 ) -> None:
     """Every vector with all the rows that have it in their recipe."""
     pairs = zip(weight.mix_UT, weight.rows_U, strict=True)
@@ -205,7 +205,7 @@ def _batch_norm(
 
 
 def _plus_scaled(result: Any, unit: Tensor, weight: Any, channels: int) -> Any:
-    if not isinstance(weight, MixedWeight):
+    if not isinstance(weight, PerUserWeight):
         return result
     result, sums_BN = _opened(result, weight)
     sums_BN.addcmul_(_split(unit, weight), _beside(weight.by_row(), sums_BN, channels))
@@ -213,7 +213,7 @@ def _plus_scaled(result: Any, unit: Tensor, weight: Any, channels: int) -> Any:
 
 
 def _plus_bias(result: Any, bias: Any, channels: int) -> Any:
-    if not isinstance(bias, MixedWeight):
+    if not isinstance(bias, PerUserWeight):
         return result
     result, sums_BN = _opened(result, bias)
     sums_BN.add_(_beside(bias.by_row(), sums_BN, channels))
@@ -227,14 +227,14 @@ def _beside(rows_B: Tensor, sums_BN: Tensor, channels: int) -> Tensor:
     return rows_B.view(len(rows_B), *before, *rows_B.shape[1:], *after)
 
 
-def _opened(result: Any, weight: MixedWeight) -> tuple[DualTensor, Tensor]:
+def _opened(result: Any, weight: PerUserWeight) -> tuple[DualTensor, Tensor]:
     """A result that nothing else holds, and its tangent as [B, N, ...] to add to."""
     if not isinstance(result, DualTensor):
         result = dual(result, torch.zeros_like(result))
     return result, _split(result.tangent, weight)  # pyright: ignore[reportReturnType]
 
 
-def _split(x: Tensor, weight: MixedWeight) -> Tensor:
+def _split(x: Tensor, weight: PerUserWeight) -> Tensor:
     """[B, N, ...] of a tensor whose outermost axis is B rows of N each."""
     if x.dim() == 0 or x.shape[0] % weight.batch:
         raise NotImplementedError(f"{weight.batch} rows in a tensor of shape {list(x.shape)}")
@@ -246,22 +246,22 @@ def _split(x: Tensor, weight: MixedWeight) -> Tensor:
 
 @_answers("add __add__ __radd__ mul __mul__ __rmul__ sub")
 def _elementwise(func: Any, input: Any, other: Any, **named: Any) -> Any:
-    if isinstance(input, MixedWeight):
+    if isinstance(input, PerUserWeight):
         return func(_spread(input, other), other, **named)
     return func(input, _spread(other, input), **named)
 
 
 @_answers("expand")
-def _expand(func: Any, weight: MixedWeight, *sizes: Any, **named: Any) -> Any:
+def _expand(func: Any, weight: PerUserWeight, *sizes: Any, **named: Any) -> Any:
     """A class token gets a row for each of the batch's; else a reshape."""
     target = func(weight.primal, *sizes, **named)
     is_token = target.dim() == weight.dim() and weight.shape[0] == 1 != target.shape[0]
     return _spread(weight, target) if is_token else _reshape(func, weight, *sizes, **named)
 
 
-def _spread(weight: MixedWeight, like: Any) -> DualTensor:
+def _spread(weight: PerUserWeight, like: Any) -> DualTensor:
     """[rows, ...] with as many axes as `like`, of a weight that broadcasts along its rows."""
-    if isinstance(like, MixedWeight) or not isinstance(like, Tensor):
+    if isinstance(like, PerUserWeight) or not isinstance(like, Tensor):
         raise NotImplementedError("arithmetic with weights that differ from row to row")
     outer = weight.dim() == like.dim()
     fits = weight.dim() < like.dim() or (outer and weight.shape[0] == 1)
@@ -281,12 +281,12 @@ def _spread(weight: MixedWeight, like: Any) -> DualTensor:
     "view reshape permute transpose t flatten unflatten unsqueeze squeeze chunk split unbind "
     "narrow select __getitem__ to float double contiguous clone"
 )
-def _reshape(func: Any, weight: MixedWeight, *args: Any, **named: Any) -> Any:
+def _reshape(func: Any, weight: PerUserWeight, *args: Any, **named: Any) -> Any:
     value, *parts = (func(tensor, *args, **named) for tensor in (weight.primal, *weight.parts_T))
     if isinstance(value, Tensor):
-        return MixedWeight(value, parts, weight.mix_UT, weight.rows_U)
+        return PerUserWeight(value, parts, weight.mix_UT, weight.rows_U)
     columns = zip(value, *parts, strict=True)
-    return tuple(MixedWeight(v, ps, weight.mix_UT, weight.rows_U) for v, *ps in columns)
+    return tuple(PerUserWeight(v, ps, weight.mix_UT, weight.rows_U) for v, *ps in columns)
 
 
 for _property in ("T", "mT"):
@@ -294,14 +294,14 @@ for _property in ("T", "mT"):
 
 
 @_answers("cat concat")
-def _joined(func: Any, weights: Sequence[Any], dim: int = 0) -> MixedWeight:
+def _joined(func: Any, weights: Sequence[Any], dim: int = 0) -> PerUserWeight:
     """Of vectors, such as attention's three biases: mixed first, each by its own coefficients."""
-    if not all(isinstance(weight, MixedWeight) and weight.dim() == 1 for weight in weights):
+    if not all(isinstance(weight, PerUserWeight) and weight.dim() == 1 for weight in weights):
         raise NotImplementedError("cat of weights that differ from row to row")
     taus_U = list(torch.cat([weight.mixed() for weight in weights], 1))
     theta0 = func([weight.primal for weight in weights], dim)
     own = [[float(t == u) for t in range(len(taus_U))] for u in range(len(taus_U))]
-    return MixedWeight(theta0, taus_U, own, weights[0].rows_U)
+    return PerUserWeight(theta0, taus_U, own, weights[0].rows_U)
 
 
 @_answers("multi_head_attention_forward")

@@ -20,7 +20,7 @@ SHORTEST = 1e-12  # a length below it counts as it, as in `torch.nn.functional.n
 
 
 @dataclass(frozen=True)
-class Parts:
+class Contributions:
     """Of one row: plain_E = f(x; theta0), and beside it what inner blocks give, if heads read that;
     and the moves_TD = a_t J(x) tau_t of each vector."""
 

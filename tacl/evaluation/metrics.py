@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 
 from tacl.evaluation.tangents import Cached
-from tacl.heads.calibration import calibration_error, tasks_alike
+from tacl.heads.calibration import balanced_weights, calibration_error
 from tacl.heads.columns import Columns
 from tacl.heads.head import Head, starts
 
 
-def right(logits_NC: Tensor, labels_N: Tensor) -> Tensor:
+def correct(logits_NC: Tensor, labels_N: Tensor) -> Tensor:
     """Which rows are answered right, bool [N]."""
     return logits_NC.argmax(-1) == labels_N
 
@@ -25,7 +25,7 @@ def right(logits_NC: Tensor, labels_N: Tensor) -> Tensor:
 def accuracy(logits_NC: Tensor, labels_N: Tensor) -> float:
     if len(labels_N) == 0:
         raise ValueError("the accuracy of no rows is undefined")
-    return right(logits_NC, labels_N).double().mean().item()
+    return correct(logits_NC, labels_N).double().mean().item()
 
 
 def absolute(accuracies: Mapping[str, float]) -> float:
@@ -51,15 +51,15 @@ def class_incremental(
     features[t]: the merged model's features [N_t, D] of task t's rows. The mean over tasks is
     `absolute` of the result.
     """
-    return shares(right_among_all(features, labels, heads))
+    return shares(correct_among_all(features, labels, heads))
 
 
-def right_among_all(
+def correct_among_all(
     features: Mapping[str, Tensor], labels: Mapping[str, Tensor], heads: Mapping[str, Head]
 ) -> dict[str, Tensor]:
     """Which rows of each task are right in this, bool [N_t]."""
     columns, begins = Columns(heads), dict(zip(heads, starts(heads.values()), strict=True))
-    return {t: right(columns.logits(f), labels[t] + begins[t]) for t, f in features.items()}
+    return {t: correct(columns.logits(f), labels[t] + begins[t]) for t, f in features.items()}
 
 
 def shares(right_by_task: Mapping[str, Tensor]) -> dict[str, float]:
@@ -78,7 +78,7 @@ def joint_calibration(
         confidence.append(probability_N)
         right.append(place_N == labels[task] + start)
     return calibration_error(
-        torch.cat(confidence), torch.cat(right), tasks_alike(map(len, confidence))
+        torch.cat(confidence), torch.cat(right), balanced_weights(map(len, confidence))
     )
 
 

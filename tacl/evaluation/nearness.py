@@ -6,14 +6,15 @@ import math
 
 from torch import Tensor
 
-# `apart` below which two sets are of one kind. On 64 rows two parts of one set are apart by at most
-# 0.009 (17 text sets under MiniLM, 14 of pictures under EfficientNet-Lite0), two different sets by
-# at least 0.065; but for CLINC150 and its domains (0.012), and two sets of tweets (0.006).
+# `centroid_distance` below which two sets are of one kind. On 64 rows two parts of one set are at
+# most 0.009 apart (17 text sets under MiniLM, 14 of pictures under EfficientNet-Lite0), two
+# different sets at least 0.065; but for CLINC150 and its domains (0.012), and two sets of tweets
+# (0.006).
 NEAR = 0.02
 LEAST = 32  # rows, of which the means tell that much
 
 
-def apart(one_ND: Tensor, other_MD: Tensor) -> float:
+def centroid_distance(one_ND: Tensor, other_MD: Tensor) -> float:
     """How far two means lie apart, squared, of the variance of a set; without what the means of so
     few rows differ by chance, so about 0 for two parts of one set, and below it half of the time.
 
@@ -29,4 +30,4 @@ def apart(one_ND: Tensor, other_MD: Tensor) -> float:
 
 def are_near(one_ND: Tensor, other_MD: Tensor) -> bool:
     """Whether they are the same kind of data."""
-    return apart(one_ND, other_MD) < NEAR
+    return centroid_distance(one_ND, other_MD) < NEAR

@@ -15,26 +15,26 @@ LOWEST, HIGHEST = 1e-3, 1e4  # inverse temperatures: 1 for a posterior, about 20
 BINS = 15
 
 
-def tasks_alike(counts: Iterable[int]) -> Tensor:
+def balanced_weights(counts: Iterable[int]) -> Tensor:
     """Weights of the rows of several tasks, one task after the other, by which tasks weigh the same
     however many rows they have."""
     return torch.cat([torch.full((count,), 1 / count) for count in counts])
 
 
-class Calibrated(NamedTuple):
+class TemperatureFit(NamedTuple):
     """`inverse_temperature` b, and the cross-entropy of softmax(b s) there."""
 
     inverse_temperature: float
     loss: float
 
 
-def calibrated(
+def fit_temperature(
     scores_NC: Tensor,
     labels_N: Tensor,
     weight_N: Tensor | None = None,
     smoothing: float = 0.0,
     others_N: Tensor | None = None,
-) -> Calibrated:
+) -> TemperatureFit:
     """The b >= 0 with the least cross-entropy of softmax(b s), by golden section on log b.
 
     The loss is convex in b, so that it has one valley in log b. `smoothing` of each label is spread
@@ -53,11 +53,11 @@ def calibrated(
         loss_N = cross_entropy(scores, labels_N, label_smoothing=smoothing, reduction="none")
         return (mass_N @ loss_N).item()
 
-    log_b = _valley(loss, math.log(LOWEST), math.log(HIGHEST))
-    return Calibrated(math.exp(log_b), loss(log_b))
+    log_b = _golden_section(loss, math.log(LOWEST), math.log(HIGHEST))
+    return TemperatureFit(math.exp(log_b), loss(log_b))
 
 
-def _valley(value: Callable[[float], float], low: float, high: float) -> float:
+def _golden_section(value: Callable[[float], float], low: float, high: float) -> float:
     left, right = high - GOLDEN * (high - low), low + GOLDEN * (high - low)
     at_left, at_right = value(left), value(right)
     while high - low > 1e-4:

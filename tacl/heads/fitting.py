@@ -21,7 +21,7 @@ from torch.nn.functional import pad
 from tacl.backbone.inner import BLOCKS
 from tacl.data.splits import sample_rows
 from tacl.heads.block import BLOCK, PART
-from tacl.heads.calibration import tasks_alike
+from tacl.heads.calibration import balanced_weights
 from tacl.heads.columns import Columns
 from tacl.heads.head import Head, beside, starts, union
 from tacl.heads.novelty import GENERIC, Novelty
@@ -89,7 +89,7 @@ def fitted_heads(
         features = [rows[task].features_ND for task in (*trained, *staying)]
         return torch.cat(features), torch.cat(labels)
 
-    mass_N = tasks_alike(len(validation[task].labels_N) for task in (*trained, *staying))
+    mass_N = balanced_weights(len(validation[task].labels_N) for task in (*trained, *staying))
     learned, judged = of_length_one(pooled(train)), pooled(validation)
     others = (_logit(kept, learned[0]), _logit(kept, judged[0])) if kept else None
     steps = FEWER_STEPS if kept and len(trained) <= BLOCK + 1 else STEPS

@@ -29,7 +29,7 @@ JUDGED = 2000  # validation rows of all tasks together, from which the threshold
 
 
 @dataclass(frozen=True)
-class Own:
+class ReferenceScores:
     """What validation rows of a model's tasks have, each in rising order: P(the tasks | x), and how
     near they are; and the least typicality that KEPT of them reach."""
 
@@ -40,18 +40,20 @@ class Own:
 
 @dataclass(frozen=True)
 class Novelty:
-    """`head`: columns of the tasks, `sizes` of each. Of validation rows of the task `whose_N`
-    `judged_NT` is P(task | x), and `far_NT` the distance to each task. Without `space`, as in a
-    home of an earlier version, nothing is near or far."""
+    """`head`: columns of the tasks, `sizes` of each. Of validation rows of the task `task_N`
+    `probability_NT` is P(task | x), and `distance_NT` the distance to each task. Without `space`,
+    as in a home of an earlier version, nothing is near or far."""
 
     head: Head
     sizes: Mapping[str, int]
-    judged_NT: Tensor
-    whose_N: Tensor
+    probability_NT: Tensor
+    task_N: Tensor
     space: Mahalanobis | None = None
-    far_NT: Tensor | None = None
+    distance_NT: Tensor | None = None
     # By the tasks: whoever asks a model often asks for the same one.
-    _known: dict[frozenset[str], Own] = field(default_factory=dict, init=False, repr=False)
+    _known: dict[frozenset[str], ReferenceScores] = field(
+        default_factory=dict, init=False, repr=False
+    )
 
     @staticmethod
     def of(
@@ -100,21 +102,21 @@ class Novelty:
         far_N = None
         if self.space is not None:
             rows_NE = plain_NE[..., : len(self.space.matrix_EE)]
-            far_NT = self.space.distances(rows_NE, [*self.sizes.values()])
-            far_N = self._nearest(far_NT, self._own(tasks))
+            distance_NT = self.space.distances(rows_NE, [*self.sizes.values()])
+            far_N = self._nearest(distance_NT, self._own(tasks))
         return self._typical(self._of(tasks), belonging_N, far_N)
 
     def threshold(self, tasks: Collection[str]) -> float:
         """What KEPT of the tasks' own validation rows reach; 0 for tasks without any."""
         return self._of(tasks).threshold
 
-    def _of(self, tasks: Collection[str]) -> Own:
+    def _of(self, tasks: Collection[str]) -> ReferenceScores:
         asked = frozenset(tasks)
         if (found := self._known.get(asked)) is None:
             own_T = self._own(asked)
-            belonging_N, far_N = self._judged(own_T, own_T[self.whose_N])
+            belonging_N, far_N = self._judged(own_T, own_T[self.task_N])
             near_N = None if far_N is None else (-far_N).sort().values
-            found = Own(belonging_N.sort().values, near_N, 0.0)
+            found = ReferenceScores(belonging_N.sort().values, near_N, 0.0)
             if len(belonging_N):
                 typical_N = self._typical(found, belonging_N, far_N, beside=0)
                 found = replace(found, threshold=typical_N.quantile(1 - KEPT).item())
@@ -125,16 +127,18 @@ class Novelty:
 
     def _judged(self, own_T: Tensor, which_N: Tensor) -> tuple[Tensor, Tensor | None]:
         """P(the tasks | x) of these validation rows, and their distance to the tasks."""
-        belonging_N = self.judged_NT[which_N][:, own_T].sum(-1).clamp_max(1)
-        far_NT = None if self.far_NT is None else self.far_NT[which_N]
-        return belonging_N, None if far_NT is None else self._nearest(far_NT, own_T)
+        belonging_N = self.probability_NT[which_N][:, own_T].sum(-1).clamp_max(1)
+        distance_NT = None if self.distance_NT is None else self.distance_NT[which_N]
+        return belonging_N, None if distance_NT is None else self._nearest(distance_NT, own_T)
 
     @staticmethod
-    def _nearest(far_NT: Tensor, own_T: Tensor) -> Tensor:
-        return far_NT.masked_fill(~own_T, torch.inf).min(-1).values
+    def _nearest(distance_NT: Tensor, own_T: Tensor) -> Tensor:
+        return distance_NT.masked_fill(~own_T, torch.inf).min(-1).values
 
     @staticmethod
-    def _typical(own: Own, belonging_N: Tensor, far_N: Tensor | None, beside: int = 1) -> Tensor:
+    def _typical(
+        own: ReferenceScores, belonging_N: Tensor, far_N: Tensor | None, beside: int = 1
+    ) -> Tensor:
         typical_N = _share(own.belonging_N, belonging_N, beside)
         if own.near_N is not None and far_N is not None:
             typical_N = typical_N * _share(own.near_N, -far_N, beside)
@@ -144,11 +148,11 @@ class Novelty:
         """Which of all tasks are among these, bool [T]."""
         return torch.tensor([task in tasks for task in self.sizes])
 
-    def area(self, own: Mapping[str, Tensor], foreign_ND: Tensor) -> float:
+    def auroc_against(self, own: Mapping[str, Tensor], foreign_ND: Tensor) -> float:
         """Area under the ROC curve of `typicality`: rows of a model's own tasks, features_ND at
         theta0, against foreign ones; mean over the own tasks."""
         foreign_N = self.typicality(foreign_ND, own)
-        areas = [roc_area(self.typicality(f_ND, own), foreign_N) for f_ND in own.values()]
+        areas = [roc_auc(self.typicality(f_ND, own), foreign_N) for f_ND in own.values()]
         return sum(areas) / len(areas)
 
     def auroc(self, own: Mapping[str, Tensor]) -> float | None:
@@ -156,20 +160,20 @@ class Novelty:
         another. None where there is no other."""
         own_T, known = self._own(own), self._of(own)
         others = [
-            self._typical(known, *self._judged(own_T, self.whose_N == other))
+            self._typical(known, *self._judged(own_T, self.task_N == other))
             for other in (~own_T).nonzero().flatten().tolist()
         ]
         scores = [self.typicality(plain_NE, own) for plain_NE in own.values()]
-        areas = [roc_area(own_N, other_M) for own_N in scores for other_M in others]
+        areas = [roc_auc(own_N, other_M) for own_N in scores for other_M in others]
         return sum(areas) / len(areas) if areas else None
 
     def to_params(self) -> Params:
         sizes = torch.frombuffer(bytearray(json.dumps(self.sizes).encode()), dtype=torch.uint8)
         params = {f"head.{name}": value for name, value in self.head.to_params().items()}
-        params |= {"sizes": sizes, "judged": self.judged_NT, "whose": self.whose_N}
-        if self.space is not None and self.far_NT is not None:
+        params |= {"sizes": sizes, "judged": self.probability_NT, "whose": self.task_N}
+        if self.space is not None and self.distance_NT is not None:
             params |= {f"space.{name}": value for name, value in self.space.to_params().items()}
-            params["far"] = self.far_NT
+            params["far"] = self.distance_NT
         return params
 
     @staticmethod
@@ -196,7 +200,7 @@ def _share(rising_M: Tensor, values_N: Tensor, beside: int) -> Tensor:
     return (below_N + beside) / (len(rising_M) + beside)
 
 
-def roc_area(higher_N: Tensor, lower_M: Tensor) -> float:
+def roc_auc(higher_N: Tensor, lower_M: Tensor) -> float:
     """The chance that one of the first is higher than one of the second; ties count half."""
     order_M = lower_M.sort().values
     below_N = torch.searchsorted(order_M, higher_N.contiguous())

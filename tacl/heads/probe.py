@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, normalize, one_hot
 
-from tacl.heads.calibration import calibrated
+from tacl.heads.calibration import fit_temperature
 from tacl.heads.head import Head
 
-WEIGHTS = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)  # of |W|^2, on unit features
+WEIGHT_DECAYS = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)  # of |W|^2, on unit features
 STEPS = 200  # at most, of one weight
 SCALE = 16.0  # of a head that is found; it takes no part in the minimum
 NEIGHBOURS = (1, 5, 10, 20, 50)
@@ -90,7 +90,7 @@ def chosen_probe(
     train: Rows,
     validation: Rows,
     classes: Sequence[str],
-    weights: Sequence[float] = WEIGHTS,
+    weights: Sequence[float] = WEIGHT_DECAYS,
     prior: Head | None = None,
     mass_N: Tensor | None = None,
     others: tuple[Tensor, Tensor] | None = None,
@@ -114,7 +114,7 @@ def chosen_probe(
         between()
         head = probe_head(*train, classes, weight, head, prior, learned_by, steps)
         logits_NC, smoothing = head.logits(features_ND.float()), 1 / (len(labels_N) + 1)
-        found = calibrated(logits_NC, labels_N, mass_N, smoothing, judged_by)
+        found = fit_temperature(logits_NC, labels_N, mass_N, smoothing, judged_by)
         if found.loss >= least:
             break
         best = replace(head, scale=found.inverse_temperature * head.scale), weight

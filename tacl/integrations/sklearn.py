@@ -32,7 +32,7 @@ class TaclClassifier(ClassifierMixin, BaseEstimator):
 
     Args:
         base: from `tacl.load` or `tacl.wrap`.
-        against: unlabelled rows of each other task, to whom the vector shall do nothing.
+        against: unlabelled rows of each other task, on which the vector should have no effect.
         penalty, penalty_weight, steps, learning_rate, batch, seed: as in `tacl.train`.
     """
 

@@ -72,7 +72,7 @@ def _safetensors(path: Path) -> Params:
     try:
         return load_file(path)
     except (SafetensorError, OSError) as error:
-        raise BadCheckpoint(f"{path} is no whole safetensors file: {error}") from error
+        raise BadCheckpoint(f"{path} is not a complete safetensors file: {error}") from error
 
 
 def _weights_only(path: Path) -> Params:
@@ -85,7 +85,7 @@ def _weights_only(path: Path) -> Params:
             "its state_dict() alone, or as safetensors"
         ) from error
     except Exception as error:  # foreign bytes raise a dozen types, and all mean this
-        raise BadCheckpoint(f"{path} is no whole PyTorch file: {error}") from error
+        raise BadCheckpoint(f"{path} is not a complete PyTorch file: {error}") from error
     nested = [found[name] for name in NESTED if isinstance(found, dict) and name in found]
     tensors = nested[0] if nested and not _is_tensors(found) else found
     if not _is_tensors(tensors):

@@ -17,7 +17,7 @@ from torch.func import functional_call
 
 from tacl.backbone import Backbone, Batch
 from tacl.dual import DualTensor, primal, tangent
-from tacl.dual.mixed import Mix, MixedWeight
+from tacl.dual.mixed import Mix, PerUserWeight
 from tacl.models.frozen import refuse_autocast, require_eval, trainable_blocks
 from tacl.models.linearized import LinearizedEncoder
 from tacl.vectors.params import Params
@@ -27,7 +27,7 @@ Recipe = Mapping[str, Coefficient]  # name of a vector -> its coefficient
 Vectors = Mapping[str, Params]
 
 
-class MixedEncoder:
+class MultiRecipeEncoder:
     """The encoder, and the vectors that recipes may name.
 
     Args:
@@ -68,7 +68,7 @@ class MixedEncoder:
             """theta0 where no vector moves the block."""
             moving = tuple(name for name, tau in vectors.items() if block in tau)
             parts_T = [vectors[name][block] for name in moving]
-            return MixedWeight(theta0, parts_T, mix(moving, block), rows_U) if moving else theta0
+            return PerUserWeight(theta0, parts_T, mix(moving, block), rows_U) if moving else theta0
 
         return self._features(batch, {n: weight(n, theta0) for n, theta0 in self._theta0.items()})
 
@@ -130,7 +130,7 @@ def mixes(backbone: Backbone) -> bool:
     users = [({"a": 1.0}, 1), ({"a": -0.5, "b": 0.7}, 1), ({"b": 1.0}, 1)]
     try:
         apart = torch.stack([alone(module, batch, r, vectors)[b] for b, (r, _) in enumerate(users)])
-        together_BD = MixedEncoder(encoder, moved, vectors)(batch, users)
+        together_BD = MultiRecipeEncoder(encoder, moved, vectors)(batch, users)
     except NotImplementedError:
         return False
     scale = apart.abs().max()

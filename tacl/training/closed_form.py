@@ -25,7 +25,7 @@ from torch import Tensor
 from torch.func import functional_call
 
 from tacl.backbone import Backbone, Item
-from tacl.curvature.calls import Watched, joined
+from tacl.curvature.calls import LayerRecorder, joined
 from tacl.vectors.params import Params
 
 DAMPING = 0.01  # of the mean of the diagonal: few rows do not span the inputs of a layer
@@ -72,7 +72,7 @@ def _moments(backbone: Backbone, blocks: Params, items: Sequence[Item]) -> dict[
     theta = {name: parameters[name].detach() for name in blocks}
     sums: dict[Layer, Tensor] = {}
     for batch in _alike(items):
-        with torch.no_grad(), Watched(theta) as watched:
+        with torch.no_grad(), LayerRecorder(theta) as watched:
             functional_call(backbone.encoder, theta, (backbone.collate(batch),))
         for call in watched.calls:
             if call.patches_PI.shape[1] > WIDEST:

@@ -111,8 +111,8 @@ def refresh(
     new = tangents_by_part(module, backbone, learnt, held_out)
     wrong = [old[0] - first_ND, *old[1:]]
     deltas = [new_ND - old_ND for new_ND, old_ND in zip(new, old, strict=True)]
-    length = best_length(wrong, deltas, [1.0, *[config.strength / len(others)] * len(others)])
-    length = min(length, _reach(wrong[0], deltas[0], config.most_change * size))
+    length = line_search(wrong, deltas, [1.0, *[config.strength / len(others)] * len(others)])
+    length = min(length, _largest_step(wrong[0], deltas[0], config.most_change * size))
     before, after = (_change(wrong, deltas, size, at) for at in (0.0, length))
     accepted, reason = judge(before, after, config)
     # Blocks that the vector does not have, as of an adapter, have learnt too, and were judged.
@@ -121,7 +121,7 @@ def refresh(
     return Refresh(refreshed, accepted, reason, before, after, descent.curve)
 
 
-def best_length(
+def line_search(
     wrong: Sequence[Tensor], deltas: Sequence[Tensor], weights: Sequence[float]
 ) -> float:
     """argmin over a >= 0 of sum_t weights[t] * mean over rows |wrong[t] + a deltas[t]|^2.
@@ -137,7 +137,7 @@ def best_length(
     return max(0.0, -slope / bend) if bend > 0 else 0.0
 
 
-def _reach(wrong_ND: Tensor, delta_ND: Tensor, most: Tensor) -> float:
+def _largest_step(wrong_ND: Tensor, delta_ND: Tensor, most: Tensor) -> float:
     """The greatest a >= 0 where the mean over rows |wrong + a delta|^2 is at most `most`; or 0."""
     bend = delta_ND.square().sum(-1).mean()
     slope = (wrong_ND * delta_ND).sum(-1).mean()

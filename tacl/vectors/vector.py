@@ -99,7 +99,7 @@ class TaskVector:
     @staticmethod
     def load(path: Path) -> TaskVector:
         """Tensors are mapped from the file. CorruptBlob: it is truncated, altered or foreign."""
-        vector, head = files.read(path, "is no whole task vector", _assembled)
+        vector, head = files.read(path, "is not a complete task vector", _assembled)
         if vector.digest != (written := head.get("digest")):
             raise CorruptBlob(
                 f"{path} was altered: its content has digest {vector.digest}, "

@@ -196,7 +196,7 @@ def accuracy(home: Home, task: Submission, trained: Trained) -> float:
         tasks=(data,),
         attempt=1,
     )
-    evaluated = Learner(str(home.path), tiny.Teller()).work(work)
+    evaluated = Learner(str(home.path), tiny.LeaseClient()).work(work)
     assert isinstance(evaluated, Evaluated)
     row = evaluated.per_task[task.name]
     assert row.rows == 1000
@@ -210,7 +210,7 @@ def coordinator(nodes: list[str], shipped: Home) -> Iterator[Any]:
     """Where learners look for one."""
     import ray
 
-    remote: Any = ray.remote(tiny.Teller)
+    remote: Any = ray.remote(tiny.LeaseClient)
     named = remote.options(name="coordinator", namespace="tacl", num_cpus=0)
     actor = named.remote(tiny.generic(shipped))
     yield actor

@@ -165,9 +165,9 @@ class Patient:
     """Works for ever; that a coordinator stays away for long is soon said."""
 
     def __init__(self, home: str) -> None:
-        from cluster.runtime import alone, connection
+        from cluster.runtime import connection, orphaned
 
-        connection.RUN_SECONDS, alone.PERIOD = 1.0, 0.2
+        connection.RUN_SECONDS, orphaned.PERIOD = 1.0, 0.2
 
     def work(self, work: object) -> None:
         while True:

@@ -23,7 +23,7 @@ from cluster.domain.tasks import Submission
 from cluster.domain.work import Lease, Leave, Trained
 from cluster.errors import exit_code
 from cluster.learner import training
-from cluster.learner.learner import Coordinators, Learner
+from cluster.learner.learner import CoordinatorClient, Learner
 from cluster.runtime.access import authenticate
 from cluster.runtime.actors import RayLauncher
 from cluster.runtime.connection import leave
@@ -43,7 +43,7 @@ STEPS = 24
 LEARNER = "tests.integration.test_nodes:EagerLearner"
 
 
-class Eager(Coordinators):
+class Eager(CoordinatorClient):
     """Every step is asked for, is a checkpoint and takes a moment; which were is written down."""
 
     def __call__(self, asked: Lease) -> Leave:
@@ -192,7 +192,7 @@ def undisturbed(home: Home, task: Submission) -> Params:
     """The vector of one worker, by the plain engine."""
     alone = task.options.model_copy(update={"workers": 1, "engine": "plain"})
     work = tiny.train_work(home, task.model_copy(update={"options": alone}))
-    trained = Learner(str(home.path), tiny.Teller(tiny.generic(home))).work(work)
+    trained = Learner(str(home.path), tiny.LeaseClient(tiny.generic(home))).work(work)
     assert isinstance(trained, Trained)
     return tau(home, trained.vector_blob)
 

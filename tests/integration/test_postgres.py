@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import InternalError
 
 from cluster.registry import Registry
-from cluster.registry.patience import Patient
+from cluster.registry.timeouts import TimeoutConnection
 from tacl.errors import HomeInUse
 from tests.support.postgres import Server
 from tests.support.registry_scene import BASE, GENERIC_BLOB, accept
@@ -42,13 +42,13 @@ def test_a_machine_that_went_away_keeps_the_lock_for_half_a_minute(
     """The server looks after a connection that says nothing: idle, then so often, so many times.
     (Of a socket on one machine, as here, it reads 0.)"""
     asked: list[str] = []
-    real = Patient.execute
+    real = TimeoutConnection.execute
 
-    def noted(self: Patient, query: Any, *rest: Any, **named: Any) -> Any:
+    def noted(self: TimeoutConnection, query: Any, *rest: Any, **named: Any) -> Any:
         asked.append(str(query))
         return real(self, query, *rest, **named)
 
-    monkeypatch.setattr(Patient, "execute", noted)
+    monkeypatch.setattr(TimeoutConnection, "execute", noted)
     Registry(postgres_server.new_database()).close()
     seconds = dict(re.findall(r"set_config\('tcp_keepalives_(\w+)', '(\d+)'", asked[0]))
     assert int(seconds["idle"]) + int(seconds["interval"]) * int(seconds["count"]) <= 30
@@ -57,15 +57,15 @@ def test_a_machine_that_went_away_keeps_the_lock_for_half_a_minute(
 def test_one_process_at_a_time_writes_to_postgres(postgres_server: Server) -> None:
     url = postgres_server.new_database()
     first, second, other = Registry(url), Registry(url), Registry(postgres_server.new_database())
-    first.hold()
-    other.hold()
+    first.acquire_writer()
+    other.acquire_writer()
     with pytest.raises(HomeInUse, match="another cluster writes the registry postgresql"):
-        second.hold()
+        second.acquire_writer()
     first.close()
     third, until = Registry(url), time.monotonic() + 10
     while True:
         try:
-            third.hold()
+            third.acquire_writer()
             break
         except HomeInUse:  # the server ends a connection that was closed a moment later
             assert time.monotonic() < until

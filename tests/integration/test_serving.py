@@ -25,14 +25,14 @@ from cluster.domain.operations import Answers, Ranked, candidates
 from cluster.domain.tasks import VectorRef
 from cluster.domain.work import Refreshed, RefreshWork, Result, Work
 from cluster.learner.artifacts import Materials
-from cluster.runtime import near
+from cluster.runtime import local_socket
 from cluster.runtime.connection import NAMESPACE, connect, leave
 from cluster.serving import routing
 from cluster.serving.predictor import Predictor
-from cluster.serving.router import ToVectors
+from cluster.serving.router import AffinityRouter
 from cluster.serving.starting import require_safe
 from cluster.storage.home import EMBEDDED, Home
-from jobs.benchmarks.load import VECTORS, Asking, Oracle
+from jobs.benchmarks.load import VECTORS, LoadPlan, Oracle
 from jobs.benchmarks.made_up import populated
 from jobs.benchmarks.population import Population
 from jobs.benchmarks.serving import Loads, free_port
@@ -271,7 +271,7 @@ def test_no_user_is_given_the_answer_of_another(
     oracle = Oracle(population, tiny.pictures(16, task=1)[0])
     assert oracle.mistakable(40) == 0
     loads = Loads(client, url, oracle, said.append)
-    found = loads.load(40, Asking(400, at_once=16, pictures=2, kills=1))
+    found = loads.load(40, LoadPlan(400, at_once=16, pictures=2, kills=1))
     assert found.answers == 2 * 400
     assert found.killed == {"predictor": 1}
     assert found.wrong == 0, said
@@ -305,7 +305,11 @@ def test_the_command_line_asks_the_predictors_of_the_server(client: Client, url:
     task = client.status().tasks[0].name
     client.compose("shell", [f"+{task}"])
     # The ingress that listened may have been lost.
-    until(lambda: near.answers(client.home.path, near.PREDICTORS), "one listens", PATIENCE)
+    until(
+        lambda: local_socket.answers(client.home.path, local_socket.PREDICTORS),
+        "one listens",
+        PATIENCE,
+    )
     (answer,) = client.query("shell", tiny.pictures(1)[0]).answers
     assert answer.keys() == {task}
     connect(client.home)
@@ -317,7 +321,7 @@ def test_the_command_line_asks_the_predictors_of_the_server(client: Client, url:
 def test_questions_go_to_the_predictor_that_keeps_their_model(client: Client, url: str) -> None:
     """And to the other one when that is killed."""
     connect(client.home)
-    routed = RequestRouterConfig(request_router_class=cast("Any", ToVectors))
+    routed = RequestRouterConfig(request_router_class=cast("Any", AffinityRouter))
     named = serve.deployment(Named, name="named").options(
         num_replicas=2, request_router_config=routed, ray_actor_options={"num_cpus": 0}
     )

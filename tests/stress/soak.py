@@ -101,7 +101,7 @@ class OnRay:
             raise
 
     def ask(self, method: str, *arguments: Any) -> Any:
-        return connection.patiently(self.home, connection.coordinator, method, arguments)
+        return connection.call_with_retries(self.home, connection.coordinator, method, arguments)
 
     def pids(self, title: str) -> list[int]:
         wanted = self.TITLES[title]

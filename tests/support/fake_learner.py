@@ -36,9 +36,9 @@ class FakeLearner:
         return result_of(work, self._home.blobs(), calm, told)
 
     def _train(self, work: TrainWork) -> Iterable[Shard]:
-        from cluster.runtime.connection import Coordinators
+        from cluster.runtime.connection import CoordinatorClient
 
-        known, arrivals = Coordinators(), Arrivals()
+        known, arrivals = CoordinatorClient(), Arrivals()
         for step in range(self.STEPS):
             progress = Progress(step=step, steps=self.STEPS, loss=1 / (1 + step))
             asked = Lease(
@@ -49,6 +49,6 @@ class FakeLearner:
                 progress=progress,
                 attempt=work.attempt,
             )
-            arrivals.hear(known(asked).arrivals)
+            arrivals.apply(known(asked).arrivals)
             time.sleep(self.SECONDS)
         return arrivals.at(self.STEPS)

@@ -26,11 +26,11 @@ from cluster.domain.compositions import (
     Target,
 )
 from cluster.domain.explanations import parts_of
-from cluster.domain.following import Following
 from cluster.domain.methods import TARGET, answering
 from cluster.domain.outcomes import Finished, Gone, Outcome, Raised
 from cluster.domain.reports import VectorStatus
 from cluster.domain.status import ClusterStatus, TaskStatus
+from cluster.domain.status_sync import StatusSync
 from cluster.domain.tasks import Options, Pair, Shard, Submission, VectorRef
 from cluster.domain.work import (
     ClassReport,
@@ -264,7 +264,7 @@ class Scene:
 
     def status(self) -> ClusterStatus:
         """The whole of it, however many parts it is told in."""
-        return Following().all(partial(self.coordinator.status, ADMIN))
+        return StatusSync().all(partial(self.coordinator.status, ADMIN))
 
     def trained(self, *names: str, **options: Any) -> Scene:
         """These tasks, published and measured one after the other."""

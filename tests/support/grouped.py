@@ -26,14 +26,14 @@ class Grouped(Quick):
 
 def _rank(config: dict[str, Any]) -> dict[str, Any] | None:
     from cluster.learner.training import Ranks
-    from cluster.runtime.connection import Coordinators
+    from cluster.runtime.connection import CoordinatorClient
 
-    ranks, known = Ranks(), Coordinators()
+    ranks, known = Ranks(), CoordinatorClient()
     if ranks.rank > 0:
-        while ranks.first(list) is not None:
+        while ranks.broadcast(list) is not None:
             pass
         return None
-    quick = Quick(config["home"], lambda asked: ranks.first(lambda: known(asked)))
+    quick = Quick(config["home"], lambda asked: ranks.broadcast(lambda: known(asked)))
     result = quick.work(config["work"])
-    ranks.first(lambda: None)
+    ranks.broadcast(lambda: None)
     return result.model_dump()

@@ -30,7 +30,7 @@ class Inline(FakeLauncher):
     home: Home = field(kw_only=True)
 
     def poll(self, handle: FakeProcess) -> Outcome | None:
-        learner = Learner(str(self.home.path), tiny.Teller(tiny.generic(self.home)))
+        learner = Learner(str(self.home.path), tiny.LeaseClient(tiny.generic(self.home)))
         return outcome_of(learner, handle)
 
 
@@ -81,7 +81,7 @@ class Here(Client):
         self, base: str | None = None, generic: Any = None, *given: Any, **named: Any
     ) -> StartedCluster:
         self.home.path.mkdir(parents=True, exist_ok=True)
-        described = Learner(str(self.home.path), tiny.Teller()).describe_base(base or "")
+        described = Learner(str(self.home.path), tiny.LeaseClient()).describe_base(base or "")
         blobs = Blobs(self.home.path / "blobs")
         samples = generic_shard(blobs, described.modality, generic and str(generic))
         settings = Settings(base=described, generic=samples, blobs=str(self.home.path / "blobs"))

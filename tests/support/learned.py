@@ -34,7 +34,7 @@ class Scene:
         return Materials(self.home, settings.base)
 
 
-def train(home: Home, task: Submission, teller: training.Teller, attempt: int = 1) -> Trained:
+def train(home: Home, task: Submission, teller: training.LeaseClient, attempt: int = 1) -> Trained:
     trained = Learner(str(home.path), teller).work(tiny.train_work(home, task, attempt))
     assert isinstance(trained, Trained)
     return trained

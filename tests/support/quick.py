@@ -13,7 +13,7 @@ from pathlib import Path
 from cluster.coordinator.arrivals import Arrivals
 from cluster.domain.tasks import Shard
 from cluster.domain.work import Lease, Leave, Progress, RefreshWork, Result, TrainWork, Work
-from cluster.runtime.connection import Coordinators
+from cluster.runtime.connection import CoordinatorClient
 from cluster.storage.checkpoints import checkpoints
 from cluster.storage.home import Home
 from tests.support.fake_learner import FakeLearner
@@ -28,7 +28,7 @@ class Quick(FakeLearner):
 
     def __init__(self, home: str, known: Callable[[Lease], Leave] | None = None) -> None:
         super().__init__(home)
-        self._known = known or Coordinators()
+        self._known = known or CoordinatorClient()
 
     def work(self, work: Work) -> Result:
         blobs = self._home.blobs()
@@ -51,14 +51,14 @@ class Quick(FakeLearner):
                 since, leased = (leased[-1] if leased else -1), range(step, min(step + 2, STEPS))
                 asked = Lease(run_id=work.run_id, first=step, last=leased[-1], since=since)
                 told = {"progress": progress, "attempt": work.attempt}
-                arrivals.hear(known(asked.model_copy(update=told)).arrivals)
+                arrivals.apply(known(asked.model_copy(update=told)).arrivals)
             link = linked(link, arrivals.at(step))
             time.sleep(SECONDS)
             if step % 3 == 2:
                 store.write(step + 1, partial(_save, link))
         if not leased:  # the last of the steps was done before
             last = Lease(run_id=work.run_id, first=STEPS - 1, last=STEPS - 1, attempt=work.attempt)
-            arrivals.hear(known(last).arrivals)
+            arrivals.apply(known(last).arrivals)
         return link, arrivals.at(STEPS - 1)
 
 

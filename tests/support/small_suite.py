@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 
 from jobs.experiments.cache import Cells
 from jobs.experiments.catalogue import TABLES
-from jobs.experiments.context import Bench, LoadedBase
+from jobs.experiments.context import Experiment, LoadedBase
 from jobs.experiments.runner import TableRequest
 from jobs.experiments.suites import Suite, sources
 from tacl.training.config import RefreshConfig
@@ -58,7 +58,7 @@ def request(
     )
 
 
-def bench_of(request: TableRequest) -> Bench:
+def bench_of(request: TableRequest) -> Experiment:
     """Of the first seed, over the cells that a table left."""
     cells, base = Cells(request.out / ".cells"), LoadedBase.of(request.suite)
-    return Bench(request.suite, request.seeds[0], request.data, cells, base)
+    return Experiment(request.suite, request.seeds[0], request.data, cells, base)

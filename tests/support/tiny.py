@@ -69,7 +69,7 @@ def home(folder: Path, spec: str | None = None, generic_rows: int = 40) -> Home:
 
     folder.mkdir(parents=True, exist_ok=True)
     place = Home(folder)
-    described = Learner(str(folder), known=Teller()).describe_base(spec or base(folder))
+    described = Learner(str(folder), known=LeaseClient()).describe_base(spec or base(folder))
     blobs = Blobs(folder / "blobs")
     images, _ = pictures(generic_rows, classes=8, task=99)
     shard = samples.store_shard(blobs, images, _probe(generic_rows))
@@ -131,7 +131,7 @@ def _probe(rows: int) -> list[bool]:
     return [row % 6 == 0 for row in range(rows)]
 
 
-class Teller:
+class LeaseClient:
     """A coordinator that tells every step the same shards, but from `joining` on also `newcomer`.
     With leases of -1 `seconds` each step is asked for.
 
@@ -180,7 +180,7 @@ class Teller:
         return [step for step, _ in self.asked]
 
 
-class Mortal(Teller):
+class Mortal(LeaseClient):
     """The process that asks for step `dies_at` is killed; until then every step is asked for, and
     is a checkpoint."""
 

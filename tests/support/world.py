@@ -106,7 +106,7 @@ class World:
         }
         self.state.marks.clear()
         assert all(matrix.mark(self.state, task) == mark for task, mark in marks.items())
-        assert self.state.crowned.keys() == self.state.champions.keys()
+        assert self.state.promoted.keys() == self.state.champions.keys()
 
     def _check(self, instruction: Instruction) -> None:
         match instruction:

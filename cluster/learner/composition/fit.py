@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 
 from cluster.domain.compositions import RecipeTerm
 from cluster.learner.composition.inputs import Ingredients
-from cluster.learner.progress import Tell
+from cluster.learner.progress import ProgressCallback
 from tacl.compose.adamerging import adamerging
 from tacl.compose.grid import best_coefficient
 from tacl.compose.learning import Learned, learn, learning_config, selected
-from tacl.compose.negation import lesson, taught
+from tacl.compose.negation import joint_objective, supervised_atlas
 from tacl.compose.scaled import ScaledEncoder
 from tacl.compose.ufm import trusted, ufm
 from tacl.data.batches import Labelled
@@ -28,7 +28,7 @@ After = Callable[[StepRecord], None]
 Found = tuple[tuple[RecipeTerm, ...], Figures]
 
 
-def coefficients(found: Ingredients, tell: Tell) -> Found:
+def coefficients(found: Ingredients, tell: ProgressCallback) -> Found:
     """The recipe with the coefficients that the method finds, and figures on the way."""
 
     def after(record: StepRecord) -> None:
@@ -69,14 +69,14 @@ def _taught(found: Ingredients, after: After) -> tuple[ScaledEncoder, Learned]:
     """aTLAS on labelled rows (arXiv 2407.02880): of a new task from 0, of the recipe's own tasks
     from 1, since the sum of linearized vectors works already; of those to unlearn from 0."""
     unlearned, module = _subtracted(found), _scaled(found)
-    loss, data = lesson(found.lesson, unlearned)
+    loss, data = joint_objective(found.lesson, unlearned)
     if found.making.select:
         module.keep(selected(found.making.select, module, found.backbone, loss, data, SEED))
     if found.head is not None:
         config = learning_config("few-shot", len(data), SEED)
         return module, learn(module, found.backbone, loss, data, config, on_step=after)
     where = module, found.backbone, found.lesson
-    return module, taught(*where, unlearned, seed=SEED, on_step=after)
+    return module, supervised_atlas(*where, unlearned, seed=SEED, on_step=after)
 
 
 def _adapted(found: Ingredients, after: After) -> tuple[ScaledEncoder, Learned]:

@@ -13,7 +13,7 @@ from cluster.domain.base import BlobRef
 from cluster.domain.compositions import Fitted
 from cluster.learner.composition.inputs import Ingredients
 from cluster.learner.heads import AtTheta0, HeadRows, Pair, learned, rows_of_each
-from cluster.learner.progress import Tell
+from cluster.learner.progress import ProgressCallback
 from cluster.storage.home import Home
 from tacl.heads.fitting import LabelledFeatures
 from tacl.vectors.params import Params
@@ -21,7 +21,7 @@ from tacl.vectors.params import Params
 MOST_ROWS = 300  # of one part of one task: a person waits, and most is learned at theta0
 
 
-def fitted(found: Ingredients, tau: Params, home: Home, tell: Tell) -> Fitted | None:
+def fitted(found: Ingredients, tau: Params, home: Home, tell: ProgressCallback) -> Fitted | None:
     """None where rows of a task that it adds may not teach."""
     started = time.monotonic()
     taught = {task.name: task.train for task in found.work.tasks if task.train is not None}

@@ -16,7 +16,7 @@ from cluster.learner.composition.assess import accuracies, judges, measured_agai
 from cluster.learner.composition.fit import coefficients
 from cluster.learner.composition.heads import fitted
 from cluster.learner.composition.inputs import Ingredients
-from cluster.learner.progress import Tell
+from cluster.learner.progress import ProgressCallback
 from cluster.storage.home import Home
 from tacl.compose.arithmetic import composed
 from tacl.compose.merges import iso_c, ties, tsv_m
@@ -30,7 +30,7 @@ MERGE: dict[str, Callable[[Sequence[TaskVector], Sequence[float]], Params]] = {
 }
 
 
-def compose(work: ComposeWork, home: Home, tell: Tell) -> Composed:
+def compose(work: ComposeWork, home: Home, tell: ProgressCallback) -> Composed:
     """Raises what the methods of `tacl.compose` raise."""
     started = time.monotonic()
     found, merge = Ingredients(work, home), MERGE.get(work.making.method)

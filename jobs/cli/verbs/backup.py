@@ -18,7 +18,7 @@ PLACE = "a directory or s3://BUCKET/PREFIX"
 
 @verb("cluster")
 def backup(
-    asked: Client,
+    client: Client,
     target: Annotated[str, argument("TARGET", f"Where to: {PLACE}.")],
 ) -> Told:
     """Copy the home, which may run, to a safe place.
@@ -28,7 +28,7 @@ def backup(
     several targets for several.
     """
     with console.progress.counting("copying files") as count:
-        found = asked.backup(target, count)
+        found = client.backup(target, count)
     return found, _backed_up
 
 

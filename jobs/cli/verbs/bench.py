@@ -17,7 +17,7 @@ from tacl.errors import BadConfig
 from tacl.training.config import Precision
 
 if TYPE_CHECKING:
-    from jobs.benchmarks.load import Asking
+    from jobs.benchmarks.load import LoadPlan
     from jobs.benchmarks.scale import CheckedGoal
 
 bench = typer.Typer(
@@ -235,11 +235,11 @@ def scale(
 
 
 @verb("bench", of=bench)
-def arrivals(asked: Client, out: Drawn = None) -> Told:
+def arrivals(client: Client, out: Drawn = None) -> Told:
     """What each task of a home cost when it arrived: training, measuring, refreshing, heads."""
     from jobs.benchmarks.arrivals import bench_arrivals, markdown, picture
 
-    found = bench_arrivals(asked.home)
+    found = bench_arrivals(client.home)
     drawn = out and out.with_suffix(".png")
     if drawn:
         picture(found, drawn)
@@ -282,9 +282,9 @@ def serve(
 
     On a home of its own, with the embedded base model and random vectors.
     """
-    from jobs.benchmarks.load import Asking
+    from jobs.benchmarks.load import LoadPlan
 
-    asking = Asking(requests, at_once)
+    asking = LoadPlan(requests, at_once)
     if predictors is not None:
         if soak:
             raise BadConfig("--soak kills replicas of one predictor: leave --predictors out")
@@ -293,7 +293,7 @@ def serve(
 
     users = users or "1,10,100,1000"
     counts = _counts("--users", users)
-    killing = Asking(soak, at_once, pictures, kills) if soak else None
+    killing = LoadPlan(soak, at_once, pictures, kills) if soak else None
     chosen = f"--users {users} --requests {requests} --at-once {at_once} --rounds {rounds}"
     chosen += f" --soak {soak} --pictures {pictures} --kills {kills}" if soak else ""
     command = f"tacl bench serve {chosen} --out results/serving.md"
@@ -303,7 +303,7 @@ def serve(
 
 
 def _crowd(
-    predictors: str, vectors: int, users: str, asking: Asking, part: float, out: Path | None
+    predictors: str, vectors: int, users: str, asking: LoadPlan, part: float, out: Path | None
 ) -> Told:
     from jobs.benchmarks.population import TERMS
     from jobs.benchmarks.predictors import PredictorsPlan, bench_predictors

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @verb("cluster")
 def init(
-    asked: Client,
+    client: Client,
     base: Annotated[str | None, option("SPEC", "As for `up`.", show_default="asked")] = None,
     generic: Annotated[
         str | None,
@@ -36,12 +36,12 @@ def init(
 ) -> Told:
     """Ask three questions and write what `up` then reads: tacl.toml in the home.
 
-    A question whose flag is given is not asked, nor for data where the base model is the embedded
+    A question whose flag is given is not client, nor for data where the base model is the embedded
     one, which brings its own. Nothing is started.
     """
     from cluster.runtime.config import require_new
 
-    require_new(asked.home)
+    require_new(client.home)
     if base is None:
         base = _answer(f"Base model ({FORMS})", _base, "embedded")
     if generic is None and base != "embedded":
@@ -52,8 +52,8 @@ def init(
         cpus = int(_answer("CPUs to use", _count, str(all_cpus())))
     from cluster.domain.operations import WrittenConfig
 
-    path = asked.init(base, generic or None, cpus)
-    command = asked.home.command("up")
+    path = client.init(base, generic or None, cpus)
+    command = client.home.command("up")
     return WrittenConfig(file=path), lambda _: f"wrote {path}; start the cluster: {command}"
 
 
@@ -88,7 +88,7 @@ def _data(text: str) -> str:
 
 @verb("cluster")
 def up(
-    asked: Client,
+    client: Client,
     base: Annotated[
         str | None,
         option("SPEC", f"Base model, needed for a new home: {FORMS}."),
@@ -145,7 +145,7 @@ def up(
     """
     with console.progress.saying("starting the cluster") as say:
         where = {"storage": storage, "registry": registry, "address": address}
-        found = asked.up(base, generic, cpus, say, insecure=insecure, **where)
+        found = client.up(base, generic, cpus, say, insecure=insecure, **where)
     return found, lambda found: _up(found, {"--cpus": cpus, "--address": address})
 
 
@@ -164,7 +164,7 @@ def _up(found: StartedCluster, of_a_start: Mapping[str, object]) -> str:
 
 
 @verb("cluster")
-def down(asked: Client) -> Told:
+def down(client: Client) -> Told:
     """Stop the cluster.
 
     Unfinished work continues from its last checkpoint at the next `up`.
@@ -172,14 +172,14 @@ def down(asked: Client) -> Told:
     from cluster.domain.operations import Stopped
 
     with console.progress.saying("stopping the cluster"):
-        stopped = asked.down()
+        stopped = client.down()
     said = "the cluster is stopped" if stopped else "no cluster was running"
     return Stopped(stopped=stopped), lambda _: said
 
 
 @verb("cluster")
 def gc(
-    asked: Client,
+    client: Client,
     dry_run: Annotated[
         bool, flag("--dry-run", "Delete nothing; show what would be deleted.")
     ] = False,
@@ -190,7 +190,7 @@ def gc(
     belong to a submission in progress.
     """
     with console.progress.saying("looking for files that nothing refers to"):
-        found = asked.collect(dry_run)
+        found = client.collect(dry_run)
     return found, lambda f: _collected(f, "would free" if dry_run else "freed")
 
 
@@ -201,7 +201,7 @@ def _collected(found: CollectedGarbage, freed: str) -> str:
 
 @verb("cluster")
 def doctor(
-    asked: Client,
+    client: Client,
     migrate: Annotated[
         bool,
         flag("--migrate", "First bring a registry of an earlier version to this one's schema."),
@@ -213,7 +213,7 @@ def doctor(
     The exit code is 1 when something is wrong.
     """
     found = []
-    for check in asked.doctor(migrate):
+    for check in client.doctor(migrate):
         found.append(check)
         if not as_json:
             console.tables.console().print(console.tables.check(check))

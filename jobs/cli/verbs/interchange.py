@@ -34,7 +34,7 @@ Public = Annotated[bool, flag("--public", "Let everybody read the repository on 
 
 @cli.verb("models")
 def export(
-    asked: cli.Client,
+    client: cli.Client,
     user: names.User,
     out: Out,
     format: Annotated[
@@ -55,13 +55,13 @@ def export(
     """
     with console.progress.saying("exporting") as say:
         how = {"licence": licence, "accept": accept, "public": public, "progress": say}
-        found = asked.export(user, out, format, measuring=cli.telling(say), **how)
+        found = client.export(user, out, format, measuring=cli.run_reporter(say), **how)
     return found, _exported
 
 
 @cli.verb("models")
 def export_vector(
-    asked: cli.Client,
+    client: cli.Client,
     vector: Annotated[str, argument("VECTOR", "The vector, NAME\\[@ALIAS|@vN].", names.tasks)],
     out: Out,
     licence: Licence = None,
@@ -72,13 +72,13 @@ def export_vector(
     With its head and a model card; `tacl import` reads it, bit for bit.
     """
     with console.progress.saying(f"writing {vector}"):
-        found = asked.export_vector(vector, out, licence=licence, public=public)
+        found = client.export_vector(vector, out, licence=licence, public=public)
     return found, lambda f: f"wrote {f.out}: {', '.join(f.files)}"
 
 
 @cli.verb("models", name="import", declared=[data_options, import_options])
 def import_(
-    asked: cli.Client,
+    client: cli.Client,
     name: names.TaskName,
     checkpoint: Annotated[
         str,
@@ -114,7 +114,7 @@ def import_(
     from cluster.domain.status import TaskState
 
     with console.progress.counting(f"checking {data}") as progress:
-        submitted = asked.import_checkpoint(
+        submitted = client.import_checkpoint(
             name,
             checkpoint,
             data,
@@ -127,11 +127,11 @@ def import_(
             again=again or partial(asking.asked_again, progress),
             **options,
         )
-    if private and (whose := namespace(name)) != asked.user:  # whoever imports it is told no more
-        return submitted, lambda s: f"{s.task}: only {whose} is told more"
+    if private and (whose := namespace(name)) != client.user:  # whoever imports it is told no more
+        return submitted, lambda s: f"{s.task}: only {whose} can see more"
     with cli.detachable(), console.progress.watching() as watch:
-        asked.wait(name, progress=watch)
-    vector = min(asked.vectors(name), key=lambda one: one.version)
+        client.wait(name, progress=watch)
+    vector = min(client.vectors(name), key=lambda one: one.version)
     ready = {"metrics": vector.metrics, "outside": vector.config["outside"]}
     found = ReadyImport.model_validate({**dict(submitted), "state": TaskState.READY, **ready})
     return found, lambda _: _imported(submitted, vector)

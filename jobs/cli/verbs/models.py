@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from jobs import console
 from jobs.cli import names
-from jobs.cli.app import Client, Told, detachable, telling, verb
+from jobs.cli.app import Client, Told, detachable, run_reporter, verb
 from jobs.cli.options import (
     argument,
     composition_options,
@@ -28,18 +28,18 @@ COMPETE = "the classes of all tasks compete"  # where no task is named
 
 @verb("models")
 def vectors(
-    asked: Client,
+    client: Client,
     name: Annotated[str | None, argument("[NAME]", "Task; default: all.", names.tasks)] = None,
     compare: Annotated[str | None, option("vN,vM", "Show the differences of two versions.")] = None,
 ) -> Told:
     """Show all versions of vectors: accuracy, origin, and the tasks they were made against."""
     if compare is None:
-        found, base = asked.vectors(name), asked.base()
+        found, base = client.vectors(name), client.base()
         return found, lambda f: console.tables.vectors(f, base.untrained)
     versions = [_version(one.strip()) for one in compare.split(",")]
     if name is None or len(versions) != 2:
         raise BadConfig("name a task and two of its versions: tacl vectors NAME --compare v1,v2")
-    return asked.compare(name, *versions), console.tables.differences
+    return client.compare(name, *versions), console.tables.differences
 
 
 def _version(text: str) -> int:
@@ -50,7 +50,7 @@ def _version(text: str) -> int:
 
 @verb("models")
 def alias(
-    asked: Client,
+    client: Client,
     name: Annotated[str, argument("NAME[@ALIAS]", "Task, or one of its aliases.", names.tasks)],
     version: Annotated[
         str | None, argument("[vN]", "Move it to this version; default: show.")
@@ -72,12 +72,12 @@ def alias(
     if expected is not None and version is None:
         raise BadConfig("--from goes with a version: tacl alias NAME vN --from vM")
     if back:
-        found = asked.roll_back(task, called or CHAMPION)
+        found = client.roll_back(task, called or CHAMPION)
     elif version is not None:
         before = ANY if expected is None else _version(expected)
-        found = asked.move_alias(task, called or CHAMPION, _version(version), before)
+        found = client.move_alias(task, called or CHAMPION, _version(version), before)
     else:
-        found = asked.aliases(task)
+        found = client.aliases(task)
         if called and called not in found.aliases:
             from cluster.domain.names import no_such
 
@@ -88,7 +88,7 @@ def alias(
 
 @verb("models")
 def interference(
-    asked: Client,
+    client: Client,
     name: Annotated[
         str | None,
         argument("[NAME]", "One task and all others; default: the newest tasks.", names.tasks),
@@ -101,13 +101,13 @@ def interference(
     """Show what each vector does to each task, or what one does to others, and theirs to it.
 
     Changes of the logits, and tau_jp, on probe rows. Without a name: a row per vector, a column per
-    task, of the newest 24, and the loudest pairs of all.
+    task, of the newest 24, and the pairs of all tasks with the most interference.
     """
     if name is not None and picture is not None:
         raise BadConfig("the heat map is of the matrix: leave the name out, or --picture")
     if name is not None:
-        return asked.interference_of(name), console.interference.task_interference
-    found = console.interference.PlottedInterference(**dict(asked.interference()))
+        return client.interference_of(name), console.interference.task_interference
+    found = console.interference.PlottedInterference(**dict(client.interference()))
     if picture is not None and found.vectors:
         found = found.model_copy(update={"picture": str(console.plots.heat_map(found, picture))})
     return found, console.interference.interference
@@ -119,7 +119,7 @@ def interference(
     context_settings={"ignore_unknown_options": True},
 )
 def compose(
-    asked: Client,
+    client: Client,
     user: names.User,
     terms: Annotated[
         list[str] | None,
@@ -144,15 +144,15 @@ def compose(
     if update + cancel + bool(terms) != 1 or (not terms and (data or method != "sum")):
         raise BadRecipe("give the terms of a recipe, or --update the one there is, or --cancel")
     if cancel:
-        return asked.cancel_compositions(user), _cancelled
+        return client.cancel_compositions(user), _cancelled
     if update:
-        return asked.update_composition(user), console.tables.composition
+        return client.update_composition(user), console.tables.composition
     if method == "sum" and not data:
-        return asked.compose(user, terms or []), console.tables.composition
-    run_id = asked.start_composition(user, terms or [], method, **data).run_id
+        return client.compose(user, terms or []), console.tables.composition
+    run_id = client.start_composition(user, terms or [], method, **data).run_id
     with detachable(), console.progress.saying(f"composing by {method}") as say:
-        found = asked.wait_composition(user, run_id, telling(say))
-    before = asked.base().untrained
+        found = client.wait_composition(user, run_id, run_reporter(say))
+    before = client.base().untrained
     return found, lambda f: console.tables.composition_run(f, before)
 
 
@@ -163,7 +163,7 @@ def _cancelled(found: CancelledCompositions) -> str:
 
 @verb("models", context_settings={"ignore_unknown_options": True})
 def evaluate(
-    asked: Client,
+    client: Client,
     user: names.User,
     terms: Annotated[
         list[str] | None,
@@ -192,28 +192,28 @@ def evaluate(
     matrix, --json those of all tasks.
     """
     if classes is not None:
-        _require_task(asked, user, terms or [], classes)
+        _require_task(client, user, terms or [], classes)
     with detachable(), console.progress.saying("evaluating") as say:
-        found = asked.evaluate(user, telling(say), materialized, without, terms or [])
-    before = asked.base().untrained
+        found = client.evaluate(user, run_reporter(say), materialized, without, terms or [])
+    before = client.base().untrained
     return found, lambda f: console.evaluations.evaluation(f, before, classes)
 
 
-def _require_task(asked: Client, user: str, terms: list[str], name: str) -> None:
+def _require_task(client: Client, user: str, terms: list[str], name: str) -> None:
     """Whether it is one of the recipe, or of the model. Raises UnknownTask."""
     from cluster.domain.methods import head_blobs
     from cluster.domain.names import no_such
     from tacl.compose.terms import parse_recipe
 
     recipe = [term.name for term in parse_recipe(terms)] if terms else []
-    there = recipe or list(head_blobs(asked.composition(user)))
+    there = recipe or list(head_blobs(client.composition(user)))
     if name not in there:
         raise UnknownTask(no_such(f"task of {user}'s model", name, there))
 
 
 @verb("models")
 def query(
-    asked: Client,
+    client: Client,
     user: names.User,
     inputs: Annotated[list[str], argument("INPUT...", "Image files, or texts.")],
     task: Annotated[
@@ -226,13 +226,13 @@ def query(
     All tasks that the model adds compete; one that it subtracts answers only where it is named.
     """
     with console.progress.saying("querying"):
-        found = asked.query(user, inputs, task)
+        found = client.query(user, inputs, task)
     return found, lambda f: console.tables.answers(inputs, f, top)
 
 
 @verb("models")
 def explain(
-    asked: Client,
+    client: Client,
     user: names.User,
     inputs: Annotated[list[str] | None, argument("[INPUT]...", "Image files, or texts.")] = None,
     task: Annotated[
@@ -247,10 +247,10 @@ def explain(
     """
     if inputs:
         with console.progress.saying("explaining"):
-            found = asked.explain(user, inputs, task)
+            found = client.explain(user, inputs, task)
         return found, lambda f: console.explanations.explanations(inputs, f, top)
     if task is not None or top > 1:
         raise BadConfig("--task and --top need an input; give one, or leave them out")
     with detachable(), console.progress.saying("evaluating without each vector") as say:
-        measured = asked.evaluate(user, telling(say), without=True)
+        measured = client.evaluate(user, run_reporter(say), without=True)
     return measured, console.explanations.left_out

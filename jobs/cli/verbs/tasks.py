@@ -44,7 +44,7 @@ NewSamples = Annotated[
 
 @cli.verb("tasks", declared=[data_options, training_options])
 def submit(
-    asked: cli.Client,
+    client: cli.Client,
     name: Annotated[
         str, argument("NAME", "Name of a new task, or of the one that --add-samples adds to.")
     ],
@@ -69,11 +69,11 @@ def submit(
         others = {"--watch": watch, "--private": private, "--owner": owner, "--again": again}
         _require_unsaid(others | {"--template": template}, options)
         how = {one: options[one] for one in GROWN}
-        return _grown(asked, name, add_samples, **how)
-    room = asked.cluster()
+        return _grown(client, name, add_samples, **how)
+    room = client.cluster()
     understood: list[Ingested] = []
     with console.progress.counting("checking rows") as count:
-        submitted = asked.submit(
+        submitted = client.submit(
             name,
             str(data),
             owner=owner,
@@ -88,13 +88,13 @@ def submit(
 
     private_to = namespace(name) if private else None
     said = _summary(understood[0], options, private_to, room)
-    if private_to not in (None, asked.user):  # whoever submits it is told no more
-        return submitted, lambda s: f"{said}\n{s.task}: only {private_to} is told more"
+    if private_to not in (None, client.user):  # whoever submits it is told no more
+        return submitted, lambda s: f"{said}\n{s.task}: only {private_to} can see more"
     if not watch:
         return submitted, lambda s: f"{said}\n{s.task} is {s.state}"
     if not as_json:
         print(said)
-    found, _ = _followed(asked, name)
+    found, _ = _followed(client, name)
     return found, console.tables.trained
 
 
@@ -113,9 +113,9 @@ def _require_unsaid(flags: Mapping[str, object], options: Mapping[str, object]) 
         raise BadConfig(f"{', '.join(said)}: not with --add-samples, which trains nothing")
 
 
-def _grown(asked: cli.Client, name: str, samples: str, **how: Any) -> cli.Told:
+def _grown(client: cli.Client, name: str, samples: str, **how: Any) -> cli.Told:
     with console.progress.counting("checking rows") as count:
-        grown = asked.add_samples(name, samples, **how, progress=count)
+        grown = client.add_samples(name, samples, **how, progress=count)
     return grown, lambda g: f"{name}: {g.added} new samples, {g.rows} in all"
 
 
@@ -144,14 +144,14 @@ def _summary(
     return "\n".join([*lines, *found.notes, *filter(None, [idle])])
 
 
-def _followed(asked: cli.Client, *names: str) -> cli.Told:
+def _followed(client: cli.Client, *names: str) -> cli.Told:
     with cli.detachable(), console.progress.watching() as watch:
-        return asked.wait(*names, progress=watch), console.tables.status
+        return client.wait(*names, progress=watch), console.tables.status
 
 
 @cli.verb("tasks")
 def wait(
-    asked: cli.Client,
+    client: cli.Client,
     names: Annotated[
         list[str] | None, argument("[NAME]...", "Tasks; default: all work.", names.tasks)
     ] = None,
@@ -161,12 +161,12 @@ def wait(
     With names it fails as soon as one of them has failed; without, at the end, when a task that
     was still to be trained has failed.
     """
-    return _followed(asked, *(names or ()))
+    return _followed(client, *(names or ()))
 
 
 @cli.verb("tasks")
 def status(
-    asked: cli.Client,
+    client: cli.Client,
     names: SomeTasks = None,
     after: Annotated[str, option("USER", "Of users' models, those after this user.")] = "",
 ) -> cli.Told:
@@ -177,26 +177,26 @@ def status(
     """
     if names and after:
         raise BadConfig("--after is about users' models, which are shown where no task is named")
-    found = _Looking(asked, names, after)()
-    others = found.is_full and bool(asked.users(after=found.users[-1].user))
+    found = _Looking(client, names, after)()
+    others = found.is_full and bool(client.users(after=found.users[-1].user))
     return found.model_copy(update={"others": others}), console.tables.status
 
 
 @cli.verb("tasks")
-def watch(asked: cli.Client, names: SomeTasks = None) -> None:
+def watch(client: cli.Client, names: SomeTasks = None) -> None:
     """Show tasks, runs, models and accuracies as they change, until Ctrl-C."""
     if names:
-        asked.status(*names)  # one that is misspelt is refused before the screen is taken
+        client.status(*names)  # one that is misspelt is refused before the screen is taken
     with cli.detachable():
-        console.live.watch(_Looking(asked, names))
+        console.live.watch(_Looking(client, names))
 
 
 class _Looking:
     """At a cluster, again and again. A page of users' models is asked for where the status is new;
     a sum that somebody composes leaves that as it is, and is seen within AGAIN looks."""
 
-    def __init__(self, asked: cli.Client, names: Sequence[str] | None, after: str = "") -> None:
-        self._asked, self._names, self._after = asked, names or (), after
+    def __init__(self, client: cli.Client, names: Sequence[str] | None, after: str = "") -> None:
+        self._asked, self._names, self._after = client, names or (), after
         self._version, self._old = "", AGAIN  # of what the models are from, and how many looks ago
         self._users: tuple[UserModel, ...] = ()
 
@@ -210,18 +210,18 @@ class _Looking:
 
 
 @cli.verb("tasks")
-def logs(asked: cli.Client, name: names.TaskName) -> cli.Told:
+def logs(client: cli.Client, name: names.TaskName) -> cli.Told:
     """Show the events of a task, oldest first."""
-    return asked.logs(name), console.tables.logs
+    return client.logs(name), console.tables.logs
 
 
 @cli.verb("tasks")
-def retry(asked: cli.Client, name: names.TaskName) -> cli.Told:
+def retry(client: cli.Client, name: names.TaskName) -> cli.Told:
     """Queue a task's failed or cancelled runs again.
 
     Not its evaluations and compositions: ask for these anew.
     """
-    found = asked.retry(name)
+    found = client.retry(name)
     runs = console.tables.counted(len(found.retried), "run")
     said = f"{runs} queued again" if found.retried else "nothing had failed"
     return found, lambda _: f"{name}: {said}"
@@ -229,7 +229,7 @@ def retry(asked: cli.Client, name: names.TaskName) -> cli.Told:
 
 @cli.verb("tasks")
 def cancel(
-    asked: cli.Client,
+    client: cli.Client,
     name: names.TaskName,
     keep: Annotated[
         bool,
@@ -245,7 +245,7 @@ def cancel(
     A task that has no vector yet leaves: its samples are out of the sample store and its name
     is free, unless you --keep it.
     """
-    found = asked.cancel(name, keep)
+    found = client.cancel(name, keep)
     runs = console.tables.counted(len(found.cancelled), "run")
     said = f"{runs} cancelled" if found.cancelled else "nothing runs or waits"
     left = "; its samples are out of the sample store and its name is free" if found.left else ""
@@ -254,7 +254,7 @@ def cancel(
 
 @cli.verb("tasks")
 def remove(
-    asked: cli.Client,
+    client: cli.Client,
     name: names.TaskName,
     purge: Annotated[
         bool, flag("--purge", "Erase its bytes too: models that use it stop working.")
@@ -269,7 +269,7 @@ def remove(
         said = f"The bytes of {name} are erased for ever, and models that use it stop working."
         typer.confirm(f"{said}\nErase them?", abort=True, err=True)
     with console.progress.saying(f"{'erasing' if purge else 'removing'} {name}"):
-        found = asked.remove(name, purge)
+        found = client.remove(name, purge)
     return found, _removed
 
 
@@ -283,16 +283,16 @@ def _removed(found: RemovedTask) -> str:
 
 
 @cli.verb("tasks")
-def refresh(asked: cli.Client, name: names.TaskName) -> cli.Told:
+def refresh(client: cli.Client, name: names.TaskName) -> cli.Told:
     """Remove a vector's interference on other tasks, without labels.
 
     A correction keeps what the vector does on its own task. It becomes a new version only if
     held-out rows confirm that interference fell. Waits for the end.
     """
-    run_id = asked.refresh(name).run_id
+    run_id = client.refresh(name).run_id
     with cli.detachable(), console.progress.saying(f"refreshing {name}") as say:
-        found = asked.refreshed(run_id, cli.telling(say))
-    return found, lambda f: _refreshed(name, f, run_id, asked.vectors(name))
+        found = client.refreshed(run_id, cli.run_reporter(say))
+    return found, lambda f: _refreshed(name, f, run_id, client.vectors(name))
 
 
 def _refreshed(name: str, found: Refreshed, run_id: str, vectors: Sequence[VectorStatus]) -> str:

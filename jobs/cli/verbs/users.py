@@ -21,7 +21,7 @@ UserName = Annotated[str, argument("NAME", "Name of the user.")]
 
 @verb("serving", of=users)
 def issue(
-    asked: Client,
+    client: Client,
     user: UserName,
     role: Annotated[
         Literal["user", "submitter", "admin"],
@@ -35,25 +35,25 @@ def issue(
 
     Only its hash is stored: it cannot be shown again.
     """
-    found = asked.issue_token(user, role, days)
+    found = client.issue_token(user, role, days)
     return found, lambda f: f.token
 
 
 @verb("serving", of=users)
 def rotate(
-    asked: Client,
+    client: Client,
     token: Annotated[str, argument("TOKEN", "As `tacl users list` shows it.")],
 ) -> Told:
     """Issue a token in place of another and print it.
 
     Role and length of life are the same. The old one lives on for an hour.
     """
-    return asked.rotate_token(token), lambda f: f.token
+    return client.rotate_token(token), lambda f: f.token
 
 
 @verb("serving", of=users, name="list")
 def list_tokens(
-    asked: Client,
+    client: Client,
     user: Annotated[str | None, argument("[NAME]", "This user alone; default: all.")] = None,
     after: Annotated[str, option("USER", "List those after this user.")] = "",
 ) -> Told:
@@ -65,7 +65,7 @@ def list_tokens(
         raise BadConfig("--after is about lists of all users; leave the name or --after out")
     from cluster.domain.operations import UserList
 
-    tokens, usage = asked.tokens(user, after), asked.usage(user, after)
+    tokens, usage = client.tokens(user, after), client.usage(user, after)
     page = {one.user for one in usage}  # whoever holds a token is told of there, and others are
     own = tuple(one for one in tokens if one.user in page)
     found = UserList(tokens=own, usage=tuple(usage))
@@ -73,16 +73,16 @@ def list_tokens(
 
 
 @verb("serving", of=users)
-def revoke(asked: Client, user: UserName) -> Told:
+def revoke(client: Client, user: UserName) -> Told:
     """Revoke all tokens of a user, at once."""
-    found = asked.revoke_tokens(user)
+    found = client.revoke_tokens(user)
     tokens = console.tables.counted(found.revoked, "token")
     return found, lambda f: f"{tokens} of {f.user} revoked"
 
 
 @verb("serving")
 def serve(
-    asked: Client,
+    client: Client,
     host: Annotated[str, typer.Option(help="Interface to listen on.")] = "127.0.0.1",
     port: Annotated[int, number("Port to listen on.", 1, 65535)] = 8300,
     predictors: Annotated[int, number("Predictor processes at most; fewer while idle.")] = 1,
@@ -107,11 +107,11 @@ def serve(
         from cluster.domain.operations import Stopped
 
         with console.progress.saying("stopping the server"):
-            stopped = asked.stop_serving()
+            stopped = client.stop_serving()
         said = "the server is stopped" if stopped else "no server was running"
         return Stopped(stopped=stopped), lambda _: said
     with console.progress.saying("starting the server") as say:
-        found = asked.serve(host, port, predictors, cpus, no_access, gpus, ingresses, say)
+        found = client.serve(host, port, predictors, cpus, no_access, gpus, ingresses, say)
     return found, _serving
 
 

@@ -9,7 +9,7 @@ from itertools import product
 from jobs.experiments import plots, saw
 from jobs.experiments.bootstrap import Difference, interval, packed, unpacked
 from jobs.experiments.classifiers import FROZEN, FittedClassifier
-from jobs.experiments.context import Bench
+from jobs.experiments.context import Experiment
 from jobs.experiments.fitted import Answering
 from jobs.experiments.methods import METHODS, Make, Merging
 from jobs.experiments.models import Accuracies, Model, accuracies
@@ -51,26 +51,26 @@ COLUMNS = (
 )
 
 
-def entry(bench: Bench, method: Merging | FittedClassifier | Answering) -> Entry:
+def entry(experiment: Experiment, method: Merging | FittedClassifier | Answering) -> Entry:
     if isinstance(method, FittedClassifier | Answering):
-        return of_fitted(bench, method)
-    if method.saw_training == saw.NOTHING and bench.backbone.head_kind != "text":
+        return of_fitted(experiment, method)
+    if method.saw_training == saw.NOTHING and experiment.backbone.head_kind != "text":
         method = replace(method, saw_training=saw.HEADS)  # the heads are means of labelled rows
-    return of_model(bench, method, method.model(bench))
+    return of_model(experiment, method, method.model(experiment))
 
 
-def of_model(bench: Bench, method: Method, model: Model) -> Entry:
+def of_model(experiment: Experiment, method: Method, model: Model) -> Entry:
     found, costs = accuracies(model), {"training": [model.training], "merging": [model.merging]}
-    made = method.entry(bench, numbers(found), by_task(found), model.facts, **costs)
+    made = method.entry(experiment, numbers(found), by_task(found), model.facts, **costs)
     return replace(made, right=right_rows(found) if method.name in AGAINST else {})
 
 
-def of_fitted(bench: Bench, method: FittedClassifier | Answering) -> Entry:
-    model = method.model(bench)
+def of_fitted(experiment: Experiment, method: FittedClassifier | Answering) -> Entry:
+    model = method.model(experiment)
     found, whole = method.accuracies(model)
     fitting, facts = method.cost(model, whole), {**model.facts, **whole.facts}
     costs = ([model.training], [model.merging, fitting]) if model.has_vectors else ([fitting], [])
-    made = method.entry(bench, numbers(found), by_task(found), facts, *costs)
+    made = method.entry(experiment, numbers(found), by_task(found), facts, *costs)
     return replace(made, right=right_rows(found))
 
 

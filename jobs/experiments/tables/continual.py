@@ -14,10 +14,10 @@ import torch
 
 from jobs.experiments import plots, saw
 from jobs.experiments.cache import Cost
-from jobs.experiments.context import Bench
+from jobs.experiments.context import Experiment
 from jobs.experiments.merging import Merge, merge_of
 from jobs.experiments.methods import order_of, ordinary
-from jobs.experiments.models import Direction, Model, Sum, TrainedVector, right, zero_shot
+from jobs.experiments.models import Direction, Model, Sum, TrainedVector, task_accuracies, zero_shot
 from jobs.experiments.planned import planned
 from jobs.experiments.table import Entry, Method, Numbers, Spec, shares
 from jobs.experiments.training import joint, refreshed, trained
@@ -48,25 +48,25 @@ class AfterArrival(NamedTuple):
     merging: Cost = Cost()
 
 
-def linear_sum(bench: Bench, order: list[str]) -> list[AfterArrival]:
-    return _sums([trained(bench, task) for task in order])
+def linear_sum(experiment: Experiment, order: list[str]) -> list[AfterArrival]:
+    return _sums([trained(experiment, task) for task in order])
 
 
-def tau_jp_sum(bench: Bench, order: list[str]) -> list[AfterArrival]:
-    return _sums(_against_earlier(bench, order))
+def tau_jp_sum(experiment: Experiment, order: list[str]) -> list[AfterArrival]:
+    return _sums(_against_earlier(experiment, order))
 
 
-def tau_jp_refreshed(bench: Bench, order: list[str]) -> list[AfterArrival]:
+def tau_jp_refreshed(experiment: Experiment, order: list[str]) -> list[AfterArrival]:
     """At every arrival those before it are refreshed, from where they are, against all so far.
 
     The new vector was trained against all of them: it needs none.
     """
     arrivals: list[AfterArrival] = []
     now: dict[str, TrainedVector] = {}
-    for vector in _against_earlier(bench, order):
+    for vector in _against_earlier(experiment, order):
         before = sum(v.later.cpu_seconds for v in now.values())
         so_far = [*now, vector.task]
-        now = {t: refreshed(bench, v, [s for s in so_far if s != t]) for t, v in now.items()}
+        now = {t: refreshed(experiment, v, [s for s in so_far if s != t]) for t, v in now.items()}
         spent = sum(v.later.cpu_seconds for v in now.values()) - before
         now[vector.task] = vector
         model = Sum([(1.0, v) for v in now.values()])
@@ -74,18 +74,18 @@ def tau_jp_refreshed(bench: Bench, order: list[str]) -> list[AfterArrival]:
     return arrivals
 
 
-def tau_jp_upkeep(bench: Bench, order: list[str]) -> list[AfterArrival]:
+def tau_jp_upkeep(experiment: Experiment, order: list[str]) -> list[AfterArrival]:
     """At every arrival those are refreshed that the coordinator would, within what it may cost."""
-    vectors = _against_earlier(bench, order)
+    vectors = _against_earlier(experiment, order)
     return [
         AfterArrival(Sum([(1.0, one) for one in now.values()]), vector.cost, spent)
-        for vector, (now, spent) in zip(vectors, planned(bench, vectors), strict=True)
+        for vector, (now, spent) in zip(vectors, planned(experiment, vectors), strict=True)
     ]
 
 
-def _against_earlier(bench: Bench, order: list[str]) -> list[TrainedVector]:
-    generic = bench.suite.generics
-    return [trained(bench, task, [*generic, *order[:k]]) for k, task in enumerate(order)]
+def _against_earlier(experiment: Experiment, order: list[str]) -> list[TrainedVector]:
+    generic = experiment.suite.generics
+    return [trained(experiment, task, [*generic, *order[:k]]) for k, task in enumerate(order)]
 
 
 def _sums(vectors: list[TrainedVector]) -> list[AfterArrival]:
@@ -93,47 +93,49 @@ def _sums(vectors: list[TrainedVector]) -> list[AfterArrival]:
     return [AfterArrival(Sum(terms[:k]), v.cost) for k, v in enumerate(vectors, start=1)]
 
 
-def magmax_so_far(bench: Bench, order: list[str]) -> list[AfterArrival]:
+def magmax_so_far(experiment: Experiment, order: list[str]) -> list[AfterArrival]:
     """Each entry of largest magnitude, over vectors that start where the one before ended."""
-    return _merges(bench, merges.magmax, one_after_another(bench, order))
+    return _merges(experiment, merges.magmax, one_after_another(experiment, order))
 
 
-def opcm_so_far(bench: Bench, order: list[str]) -> list[AfterArrival]:
+def opcm_so_far(experiment: Experiment, order: list[str]) -> list[AfterArrival]:
     """Projected away from what was merged before (arXiv 2501.09522)."""
-    return _merges(bench, opcm, [ordinary(bench, task) for task in order])
+    return _merges(experiment, opcm, [ordinary(experiment, task) for task in order])
 
 
 def opcm(vectors: Sequence[TaskVector], _: Sequence[float]) -> Params:
     return merges.opcm([vector.to_params() for vector in vectors])
 
 
-def sequential(bench: Bench, order: list[str]) -> list[AfterArrival]:
+def sequential(experiment: Experiment, order: list[str]) -> list[AfterArrival]:
     """Ordinary fine-tuning of one model on task after task."""
-    return [AfterArrival(vector, vector.cost) for vector in one_after_another(bench, order)]
+    return [AfterArrival(vector, vector.cost) for vector in one_after_another(experiment, order)]
 
 
-def one_after_another(bench: Bench, order: list[str]) -> list[TrainedVector]:
+def one_after_another(experiment: Experiment, order: list[str]) -> list[TrainedVector]:
     vectors: list[TrainedVector] = []
     for task in order:
         start = vectors[-1] if vectors else None
-        vectors.append(trained(bench, task, regime="ordinary", start=start))
+        vectors.append(trained(experiment, task, regime="ordinary", start=start))
     return vectors
 
 
-def _merges(bench: Bench, merge: Merge, vectors: list[TrainedVector]) -> list[AfterArrival]:
-    kept = [merge_of(bench, merge, vectors[:k]) for k in range(1, len(vectors) + 1)]
+def _merges(
+    experiment: Experiment, merge: Merge, vectors: list[TrainedVector]
+) -> list[AfterArrival]:
+    kept = [merge_of(experiment, merge, vectors[:k]) for k in range(1, len(vectors) + 1)]
     pairs = zip(vectors, kept, strict=True)
     return [AfterArrival(one, vector.cost, one.cell.cost) for vector, one in pairs]
 
 
-def ceiling(bench: Bench, order: list[str]) -> list[AfterArrival]:
-    model = joint(bench, "ordinary")
+def ceiling(experiment: Experiment, order: list[str]) -> list[AfterArrival]:
+    model = joint(experiment, "ordinary")
     return [AfterArrival(model, model.cell.cost)]
 
 
 @dataclass(frozen=True)
 class Streaming(Method):
-    arrivals: Callable[[Bench, list[str]], list[AfterArrival]]
+    arrivals: Callable[[Experiment, list[str]], list[AfterArrival]]
 
 
 METHODS = (
@@ -148,16 +150,16 @@ METHODS = (
 )
 
 
-def entry(bench: Bench, method: Streaming) -> Entry:
-    order = order_of(bench)
-    arrivals = method.arrivals(bench, order)
-    models = [Model(bench, direction=arrival.model) for arrival in arrivals]
+def entry(experiment: Experiment, method: Streaming) -> Entry:
+    order = order_of(experiment)
+    arrivals = method.arrivals(experiment, order)
+    models = [Model(experiment, direction=arrival.model) for arrival in arrivals]
     found = [{task: model.features(task, PART) for task in order} for model in models]
-    R = [list(right(bench, after, PART).values()) for after in found]
-    b_T = list(zero_shot(bench, order, PART).values())
-    labels = {task: bench.rows(task).labels_N(PART) for task in bench.pool}
-    heads = {task: bench.head(task) for task in bench.pool}
-    among_all = metrics.class_incremental({t: found[-1][t] for t in bench.pool}, labels, heads)
+    R = [list(task_accuracies(experiment, after, PART).values()) for after in found]
+    b_T = list(zero_shot(experiment, order, PART).values())
+    labels = {task: experiment.rows(task).labels_N(PART) for task in experiment.pool}
+    heads = {task: experiment.head(task) for task in experiment.pool}
+    among_all = metrics.class_incremental({t: found[-1][t] for t in experiment.pool}, labels, heads)
     numbers: Numbers = {"class_incremental": metrics.absolute(among_all)}
     if len(R) == len(order):
         R_TT = torch.tensor(R, dtype=torch.float64)
@@ -166,7 +168,7 @@ def entry(bench: Bench, method: Streaming) -> Entry:
         numbers["acc"] = sum(R[-1]) / len(R[-1])
     _, training, merging = zip(*arrivals, strict=True)
     more = {"order": order, "R": R, "zero_shot": b_T}
-    return method.entry(bench, numbers, more=more, training=training, merging=merging)
+    return method.entry(experiment, numbers, more=more, training=training, merging=merging)
 
 
 SPECS = (Spec("continual", ABOUT, COLUMNS, lambda suite: METHODS, entry, plots.arrivals),)

@@ -12,10 +12,10 @@ from typing import Literal
 
 from jobs.experiments import plots, saw
 from jobs.experiments.cache import Cell, Made
-from jobs.experiments.context import Bench
-from jobs.experiments.merging import PART, taught  # rows of target and control
+from jobs.experiments.context import Experiment
+from jobs.experiments.merging import PART, supervised_atlas  # rows of target and control
 from jobs.experiments.methods import linear, ordinary, tau_jp
-from jobs.experiments.models import Direction, KeptDirection, Model, TrainedVector, right
+from jobs.experiments.models import Direction, KeptDirection, Model, TrainedVector, task_accuracies
 from jobs.experiments.table import Entry, Method, Numbers, Spec, figures, means_of, shares
 from tacl.compose import grid
 
@@ -55,65 +55,65 @@ METHODS = (
 )
 
 
-def entry(bench: Bench, method: Negating) -> Entry:
-    control, vectors = bench.suite.generics[0], method.vectors(bench)
+def entry(experiment: Experiment, method: Negating) -> Entry:
+    control, vectors = experiment.suite.generics[0], method.vectors(experiment)
     tasks: dict[str, Numbers] = {}
     costs = []
     for task, vector in vectors.items():
         direction, coefficient = vector, -1.0
         if method.tuned == "atlas":
-            cell = unlearned(bench, vector, control)
+            cell = unlearned(experiment, vector, control)
             direction, coefficient = KeptDirection(cell, vector.regime), 1.0
             costs.append(cell.cost)
         elif method.tuned == "grid":
-            coefficient = -_coefficient(bench, vector, control)
+            coefficient = -_coefficient(experiment, vector, control)
         tasks[task] = {
-            "target": _accuracy(bench, direction, task, "test", coefficient),
-            "control": _accuracy(bench, direction, control, CONTROL_ROWS, coefficient),
-            "target_zero_shot": _accuracy(bench, direction, task, "test", 0.0),
-            "control_zero_shot": _accuracy(bench, direction, control, CONTROL_ROWS, 0.0),
+            "target": _accuracy(experiment, direction, task, "test", coefficient),
+            "control": _accuracy(experiment, direction, control, CONTROL_ROWS, coefficient),
+            "target_zero_shot": _accuracy(experiment, direction, task, "test", 0.0),
+            "control_zero_shot": _accuracy(experiment, direction, control, CONTROL_ROWS, 0.0),
             "coefficient": None if method.tuned == "atlas" else -coefficient,
         }
     means = means_of(tasks)
     training = [vector.cost for vector in vectors.values()]
-    return method.entry(bench, means, tasks, training=training, merging=costs)
+    return method.entry(experiment, means, tasks, training=training, merging=costs)
 
 
-def unlearned(bench: Bench, vector: TrainedVector, control: str) -> Cell:
+def unlearned(experiment: Experiment, vector: TrainedVector, control: str) -> Cell:
     """sum_b lambda_b tau_b of the target's vector, learned on labelled rows of it and of the
     control."""
     tasks = (vector.task, control)
 
     def make() -> Made:
-        module, found = taught(bench, [vector], tasks, 0.0, unlearned=vector.task)
+        module, found = supervised_atlas(experiment, [vector], tasks, 0.0, unlearned=vector.task)
         return {"score": found.score, "step": found.step}, module.tau_dict()
 
-    return bench.cell(
+    return experiment.cell(
         "learned",
         make,
         f"-{vector.task} but not {control}",
         *tasks,
         negated=vector.key,
-        rows=[bench.content(task, PART) for task in tasks],
-        classes=[bench.rows(task).classes for task in tasks],
-        seed=bench.seed,
+        rows=[experiment.content(task, PART) for task in tasks],
+        classes=[experiment.rows(task).classes for task in tasks],
+        seed=experiment.seed,
     )
 
 
-def _coefficient(bench: Bench, vector: TrainedVector, control: str) -> float:
+def _coefficient(experiment: Experiment, vector: TrainedVector, control: str) -> float:
     def on(task: str) -> Callable[[float], float]:
-        return lambda c: _accuracy(bench, vector, task, "validation", -c)
+        return lambda c: _accuracy(experiment, vector, task, "validation", -c)
 
     kept = cache(on(control))
     return grid.lowest(on(vector.task), kept, grid.KEPT * kept(0.0))
 
 
 def _accuracy(
-    bench: Bench, direction: Direction, task: str, part: str, coefficient: float
+    experiment: Experiment, direction: Direction, task: str, part: str, coefficient: float
 ) -> float:
     moved = direction if coefficient else None  # else no pass along it is needed
-    model = Model(bench, direction=moved, coefficient=coefficient)
-    return right(bench, {task: model.features(task, part)}, part)[task]
+    model = Model(experiment, direction=moved, coefficient=coefficient)
+    return task_accuracies(experiment, {task: model.features(task, part)}, part)[task]
 
 
 SPECS = (Spec("negation", ABOUT, COLUMNS, lambda suite: METHODS, entry, plots.bars),)

@@ -22,7 +22,7 @@ import torch
 
 from jobs.experiments import plots, saw
 from jobs.experiments.cache import Made
-from jobs.experiments.context import Bench
+from jobs.experiments.context import Experiment
 from jobs.experiments.methods import linear, ordinary, tau_jp
 from jobs.experiments.models import KeptDirection, Model, TrainedVector, features_of, task_vectors
 from jobs.experiments.suites import Suite
@@ -73,12 +73,14 @@ class LearnedJudge:
     direction: KeptDirection | None
     judge: Head | TipAdapter | LpPlusPlus
 
-    def accuracy(self, bench: Bench, target: str) -> float:
-        found_ND = Model(bench, direction=self.direction).features(target, "test")
-        return accuracy(self.judge.logits(found_ND), bench.rows(target).labels_N("test"))
+    def accuracy(self, experiment: Experiment, target: str) -> float:
+        found_ND = Model(experiment, direction=self.direction).features(target, "test")
+        return accuracy(self.judge.logits(found_ND), experiment.rows(target).labels_N("test"))
 
 
-Learn = Callable[[Bench, Sequence[TrainedVector], str], LearnedJudge]  # vectors of the pool, target
+Learn = Callable[
+    [Experiment, Sequence[TrainedVector], str], LearnedJudge
+]  # vectors of the pool, target
 
 
 @dataclass(frozen=True)
@@ -108,21 +110,23 @@ def few_shot(suite: Suite) -> list[Fitting]:
 
 
 def _with_shots(
-    bench: Bench, vectors: Sequence[TrainedVector], target: str, count: int, top: str
+    experiment: Experiment, vectors: Sequence[TrainedVector], target: str, count: int, top: str
 ) -> LearnedJudge:
-    data = some_of_each(bench.rows(target).train, count, bench.seed)
-    direction = shots(bench, vectors, target, count) if vectors else None
-    head = bench.head_from(target, data)
+    data = some_of_each(experiment.rows(target).train, count, experiment.seed)
+    direction = shots(experiment, vectors, target, count) if vectors else None
+    head = experiment.head_from(target, data)
     if not top:
         return LearnedJudge(direction, head)
-    features_ND = features_of(bench, direction, data.items)
+    features_ND = features_of(experiment, direction, data.items)
     return LearnedJudge(direction, TOPS[top].of(head, features_ND, data.labels))
 
 
-def shots(bench: Bench, vectors: Sequence[TrainedVector], target: str, count: int) -> KeptDirection:
+def shots(
+    experiment: Experiment, vectors: Sequence[TrainedVector], target: str, count: int
+) -> KeptDirection:
     """Coefficients learned from `count` rows of each class."""
-    rows = partial(some_of_each, bench.rows(target).train, count, bench.seed)
-    return fitted(bench, vectors, target, {"shots": count}, "few-shot", rows)
+    rows = partial(some_of_each, experiment.rows(target).train, count, experiment.seed)
+    return fitted(experiment, vectors, target, {"shots": count}, "few-shot", rows)
 
 
 def some_of_each(data: Labelled, count: int, seed: int) -> Labelled:
@@ -142,12 +146,12 @@ def test_time(suite: Suite) -> list[Fitting]:
 
 
 def _adapted(
-    bench: Bench, vectors: Sequence[TrainedVector], target: str, part: str
+    experiment: Experiment, vectors: Sequence[TrainedVector], target: str, part: str
 ) -> LearnedJudge:
     """Coefficients learned from the inputs of a part of the target's rows."""
-    how, rows = {"adapted": part}, partial(bench.rows(target).labelled, part)
-    found = fitted(bench, vectors, target, how, "test-time", rows, MOST_STEPS)
-    return LearnedJudge(found, bench.head(target))
+    how, rows = {"adapted": part}, partial(experiment.rows(target).labelled, part)
+    found = fitted(experiment, vectors, target, how, "test-time", rows, MOST_STEPS)
+    return LearnedJudge(found, experiment.head(target))
 
 
 def peft(suite: Suite) -> list[Fitting]:
@@ -159,20 +163,20 @@ def peft(suite: Suite) -> list[Fitting]:
 
 
 def _on_a_share(
-    bench: Bench, vectors: Sequence[TrainedVector], target: str, share: int, parts: int
+    experiment: Experiment, vectors: Sequence[TrainedVector], target: str, share: int, parts: int
 ) -> LearnedJudge:
     """Coefficients of `parts` parts of each block, learned from `share` % of the training rows."""
-    how, rows = {"share": share, "parts": parts}, partial(share_of, bench, target, share)
-    found = fitted(bench, vectors, target, how, "peft", rows, MOST_STEPS, parts)
-    return LearnedJudge(found, bench.head_from(target, rows()))
+    how, rows = {"share": share, "parts": parts}, partial(share_of, experiment, target, share)
+    found = fitted(experiment, vectors, target, how, "peft", rows, MOST_STEPS, parts)
+    return LearnedJudge(found, experiment.head_from(target, rows()))
 
 
-def share_of(bench: Bench, target: str, share: int) -> Labelled:
+def share_of(experiment: Experiment, target: str, share: int) -> Labelled:
     """`share` % of the training rows by seed; one of each class at least, if the head needs it."""
-    whole, seed = bench.rows(target).train, bench.seed
+    whole, seed = experiment.rows(target).train, experiment.seed
     count = max(2, len(whole) * share // 100)
     rows = random.Random(f"share {seed}").sample(range(len(whole)), count)
-    if bench.backbone.head_kind != "text":
+    if experiment.backbone.head_kind != "text":
         labels = whole.labels.tolist()
         missing = set(labels) - {labels[row] for row in rows}
         rows += [labels.index(label) for label in sorted(missing)]
@@ -184,7 +188,7 @@ def _some(data: Labelled, rows: list[int]) -> Labelled:
 
 
 def fitted(
-    bench: Bench,
+    experiment: Experiment,
     vectors: Sequence[TrainedVector],
     target: str,
     how: dict[str, Any],
@@ -197,49 +201,53 @@ def fitted(
     vectors are linearized. `how` stands for the rows and the parts of a block."""
 
     def make() -> Made:
-        data, seed = rows(), bench.seed
-        precision = bench.suite.precision if vectors[0].regime == "linearized" else "float32"
+        data, seed = rows(), experiment.seed
+        precision = experiment.suite.precision if vectors[0].regime == "linearized" else "float32"
         dtype = torch.bfloat16 if precision == "bfloat16" else None
-        kept = task_vectors(bench, vectors)
-        module = ScaledEncoder(bench.backbone, kept, parts=parts, seed=seed, dtype=dtype)
+        kept = task_vectors(experiment, vectors)
+        module = ScaledEncoder(experiment.backbone, kept, parts=parts, seed=seed, dtype=dtype)
         steps = min(learning_config(use, len(data), seed).steps, most)
         config = learning_config(use, len(data), seed, steps=steps)
         if use == "test-time":
-            learned = ufm(module, bench.backbone, bench.head(target), data.items, config)
+            learned = ufm(module, experiment.backbone, experiment.head(target), data.items, config)
         else:
-            head = bench.head_from(target, data)
-            learned = learn(module, bench.backbone, head, data, config)
+            head = experiment.head_from(target, data)
+            learned = learn(module, experiment.backbone, head, data, config)
         facts = {"rows": len(data), "loss": learned.losses, "precision": precision}
         return facts, module.tau_dict()
 
-    cell = bench.cell(
+    cell = experiment.cell(
         "coefficients",
         make,
         f"{how} of {target}",
         target,
         **how,
         vectors=[vector.key for vector in vectors],
-        target=[bench.rows(target).digest(part) for part in ("train", "validation", "test")],
-        classes=bench.rows(target).classes,
-        seed=bench.seed,
+        target=[experiment.rows(target).digest(part) for part in ("train", "validation", "test")],
+        classes=experiment.rows(target).classes,
+        seed=experiment.seed,
     )
     return KeptDirection(cell, vectors[0].regime)
 
 
-def entry(bench: Bench, method: Fitting) -> Entry:
-    vectors = list(method.vectors(bench).values())
-    textual = bench.backbone.head_kind == "text"  # else class names alone make no head
+def entry(experiment: Experiment, method: Fitting) -> Entry:
+    vectors = list(method.vectors(experiment).values())
+    textual = experiment.backbone.head_kind == "text"  # else class names alone make no head
     tasks: dict[str, Numbers] = {}
     merging = []
-    for target in [source.name for source in bench.suite.targets]:
-        found = {key: learn(bench, vectors, target) for key, learn in method.columns.items()}
-        scores = {key: one.accuracy(bench, target) for key, one in found.items()}
-        plain = LearnedJudge(None, bench.head(target)).accuracy(bench, target) if textual else None
+    for target in [source.name for source in experiment.suite.targets]:
+        found = {key: learn(experiment, vectors, target) for key, learn in method.columns.items()}
+        scores = {key: one.accuracy(experiment, target) for key, one in found.items()}
+        plain = (
+            LearnedJudge(None, experiment.head(target)).accuracy(experiment, target)
+            if textual
+            else None
+        )
         tasks[target] = {"zero_shot": plain, **scores}
         merging += [one.direction.cell.cost for one in found.values() if one.direction]
     means = means_of(tasks)
     training = [vector.cost for vector in vectors]
-    return method.entry(bench, means, tasks, training=training, merging=merging)
+    return method.entry(experiment, means, tasks, training=training, merging=merging)
 
 
 SPECS = (

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from jobs.experiments import plots
-from jobs.experiments.context import Bench
+from jobs.experiments.context import Experiment
 from jobs.experiments.methods import METHODS, Merging
 from jobs.experiments.models import TrainedVector, tangent
 from jobs.experiments.suites import Suite
@@ -43,17 +43,19 @@ MAPS = figures(mean="mean xi", at_one="xi at (1, 1)")
 Point = dict[str, Any]  # as a picture and the table's file have it
 
 
-def interference(bench: Bench, method: Merging) -> Entry:
-    vectors = method.added(bench)
-    by_task = {task: _points(bench, vectors, task) for task in vectors}
+def interference(experiment: Experiment, method: Merging) -> Entry:
+    vectors = method.added(experiment)
+    by_task = {task: _points(experiment, vectors, task) for task in vectors}
     points = [by_task[task][other] for other, task in permutations(vectors, 2)]
-    return _entry(bench, method, vectors, _correlated(points), {}, {"points": points})
+    return _entry(experiment, method, vectors, _correlated(points), {}, {"points": points})
 
 
-def _points(bench: Bench, vectors: Mapping[str, TrainedVector], task: str) -> dict[str, Point]:
+def _points(
+    experiment: Experiment, vectors: Mapping[str, TrainedVector], task: str
+) -> dict[str, Point]:
     """What every other vector does on rows of a task, against what the task's own does."""
-    head, labels_N = bench.head(task), bench.rows(task).labels_N(PART)
-    probe, test = (cached(bench, vectors, task, part) for part in ("probe", PART))
+    head, labels_N = experiment.head(task), experiment.rows(task).labels_N(PART)
+    probe, test = (cached(experiment, vectors, task, part) for part in ("probe", PART))
     sizes = {name: tau_jp(tangent_ND) for name, tangent_ND in probe.tangents.items()}
     changes = {
         name: logit_change(probe.features_ND, tangent_ND, head).mean
@@ -96,25 +98,27 @@ def _correlated(points: list[Point]) -> Numbers:
     }
 
 
-def cached(bench: Bench, vectors: Mapping[str, TrainedVector], task: str, part: str) -> Cached:
+def cached(
+    experiment: Experiment, vectors: Mapping[str, TrainedVector], task: str, part: str
+) -> Cached:
     """What the vectors do on a part of a task's rows."""
-    tangents = {name: tangent(bench, vector, task, part) for name, vector in vectors.items()}
-    return Cached(bench.features(task, part), tangents)
+    tangents = {name: tangent(experiment, vector, task, part) for name, vector in vectors.items()}
+    return Cached(experiment.features(task, part), tangents)
 
 
-def disentanglement(bench: Bench, method: Merging) -> Entry:
-    vectors = method.added(bench)
+def disentanglement(experiment: Experiment, method: Merging) -> Entry:
+    vectors = method.added(experiment)
     maps, tasks = {}, {}
-    for pair in three_pairs(bench.pool):
+    for pair in three_pairs(experiment.pool):
         both = {name: vectors[name] for name in pair}
-        one, two = (cached(bench, both, task, PART) for task in pair)
-        heads = (bench.head(pair[0]), bench.head(pair[1]))
+        one, two = (cached(experiment, both, task, PART) for task in pair)
+        heads = (experiment.head(pair[0]), experiment.head(pair[1]))
         error_GG = metrics.disentanglement_error((one, two), heads, pair)
         at_one = metrics.disentanglement_error((one, two), heads, pair, (1.0,)).item()
         maps[", ".join(pair)] = error_GG.tolist()
         tasks[", ".join(pair)] = {"mean": error_GG.mean().item(), "at_one": at_one}
     means = {c.key: metrics.absolute({pair: tasks[pair][c.key] for pair in tasks}) for c in MAPS}
-    return _entry(bench, method, vectors, means, tasks, {"maps": maps})
+    return _entry(experiment, method, vectors, means, tasks, {"maps": maps})
 
 
 def three_pairs(pool: list[str]) -> list[tuple[str, str]]:
@@ -122,10 +126,12 @@ def three_pairs(pool: list[str]) -> list[tuple[str, str]]:
     return list(zip(pool[::2], pool[1::2], strict=False))[:3]
 
 
-def _entry(bench: Bench, method: Merging, vectors: dict[str, TrainedVector], *found: Any) -> Entry:
+def _entry(
+    experiment: Experiment, method: Merging, vectors: dict[str, TrainedVector], *found: Any
+) -> Entry:
     training = [vector.cost for vector in vectors.values()]
     merging = [vector.later for vector in vectors.values()]
-    return method.entry(bench, *found, training=training, merging=merging)
+    return method.entry(experiment, *found, training=training, merging=merging)
 
 
 ROWS = [METHODS[name] for name in ("linear", "taujp", "linear+refresh", "taujp+refresh")]

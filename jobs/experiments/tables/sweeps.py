@@ -12,7 +12,7 @@ from typing import get_args
 
 from jobs.experiments import plots, saw
 from jobs.experiments.cache import Made, together
-from jobs.experiments.context import Bench
+from jobs.experiments.context import Experiment
 from jobs.experiments.merging import one_delta
 from jobs.experiments.methods import Merging, RefreshedTotal, linear, ordinary, tau_jp, total
 from jobs.experiments.models import TrainedVector, Vectors, accuracies, task_vectors
@@ -57,9 +57,9 @@ REFRESH_COLUMNS = (
 )
 
 
-def entry(bench: Bench, method: Merging) -> Entry:
-    found = addition.entry(bench, method)
-    plain = addition.ROWS["individual"].model(bench)
+def entry(experiment: Experiment, method: Merging) -> Entry:
+    found = addition.entry(experiment, method)
+    plain = addition.ROWS["individual"].model(experiment)
     merged = {task: numbers["absolute"] or 0.0 for task, numbers in found.tasks.items()}
     found.numbers["of_linear"] = normalized(merged, accuracies(plain).individual)
     return found
@@ -88,39 +88,39 @@ def storages(suite: Suite) -> dict[str, Train]:
     return {storage: partial(_stored, storage=storage) for storage in get_args(Storage)}
 
 
-def _stored(bench: Bench, task: str, storage: Storage) -> TrainedVector:
+def _stored(experiment: Experiment, task: str, storage: Storage) -> TrainedVector:
     """The penalised vector as it comes back from a file of that kind."""
-    vector = tau_jp(bench, task)
+    vector = tau_jp(experiment, task)
     if storage == "float32":
         return vector
 
     def make() -> Made:
-        (whole,) = task_vectors(bench, [vector])
+        (whole,) = task_vectors(experiment, [vector])
         small = whole.stored(storage)
         return {"bytes": {"float32": whole.nbytes, storage: small.nbytes}}, small.to_params()
 
     decides = {"vector": vector.key, "storage": storage}
-    return replace(vector, cell=bench.cells.get("stored", decides, make, f"{task}, {storage}"))
+    return replace(vector, cell=experiment.cells.get("stored", decides, make, f"{task}, {storage}"))
 
 
-def _as_linear(bench: Bench, task: str) -> TrainedVector:
+def _as_linear(experiment: Experiment, task: str) -> TrainedVector:
     """The ordinary vector, taken for a linearized one."""
-    return replace(ordinary(bench, task), regime="linearized")
+    return replace(ordinary(experiment, task), regime="linearized")
 
 
-def _repaired(bench: Bench, task: str, steps: int) -> TrainedVector:
+def _repaired(experiment: Experiment, task: str, steps: int) -> TrainedVector:
     """From the ordinary vector on, in the linearized model and under the penalty."""
-    public = ordinary(bench, task)
-    found = tau_jp(bench, task, start=public, steps=steps)
+    public = ordinary(experiment, task)
+    found = tau_jp(experiment, task, start=public, steps=steps)
     return replace(found, cost=together([public.cost, found.cost]))
 
 
-def _half(bench: Bench, task: str) -> TrainedVector:
+def _half(experiment: Experiment, task: str) -> TrainedVector:
     """Generic sets, and a half of the other tasks chosen by seed."""
-    others = [name for name in bench.pool if name != task]
-    chosen = random.Random(f"half {bench.seed} {task}").sample(others, (len(others) + 1) // 2)
-    kept = [*bench.suite.generics, *(name for name in others if name in chosen)]
-    return trained(bench, task, kept)
+    others = [name for name in experiment.pool if name != task]
+    chosen = random.Random(f"half {experiment.seed} {task}").sample(others, (len(others) + 1) // 2)
+    kept = [*experiment.suite.generics, *(name for name in others if name in chosen)]
+    return trained(experiment, task, kept)
 
 
 def _spec(name: str, about: str, trainings: Callable[[Suite], dict[str, Train]]) -> Spec:
@@ -157,9 +157,9 @@ def refreshings(suite: Suite) -> list[Merging]:
     return [plain, *each, replace(inputs, name="one delta", make=one_delta)]
 
 
-def refresh_entry(bench: Bench, method: Merging) -> Entry:
-    model, now = method.model(bench), method.added(bench)
-    found = addition.of_model(bench, method, replace(model, facts={}))
+def refresh_entry(experiment: Experiment, method: Merging) -> Entry:
+    model, now = method.model(experiment), method.added(experiment)
+    found = addition.of_model(experiment, method, replace(model, facts={}))
     return replace(found, numbers=found.numbers | _judged(model.first, now))
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from jobs.experiments import plots
-from jobs.experiments.context import Bench
+from jobs.experiments.context import Experiment
 from jobs.experiments.methods import METHODS, Merging
-from jobs.experiments.models import accuracies, right, zero_shot
+from jobs.experiments.models import accuracies, task_accuracies, zero_shot
 from jobs.experiments.table import Entry, Numbers, Spec, shares
 from jobs.experiments.tables.addition import numbers
 from tacl.evaluation.metrics import absolute
@@ -25,24 +25,26 @@ COLUMNS = (
 VARIANTS = ("linear", "taujp", "taujp+refresh", "ordinary", "ties", "adamerging", "mtl")
 
 
-def entry(bench: Bench, method: Merging) -> Entry:
-    model = method.model(without_last(bench))
-    seen, left_out = numbers(accuracies(model)), bench.pool[-LEFT_OUT:]
-    merged = right(bench, {task: model.features(task, "test") for task in left_out}, "test")
-    unseen = {"unseen": merged, "unseen_zero_shot": zero_shot(bench, left_out, "test")}
+def entry(experiment: Experiment, method: Merging) -> Entry:
+    model = method.model(without_last(experiment))
+    seen, left_out = numbers(accuracies(model)), experiment.pool[-LEFT_OUT:]
+    merged = task_accuracies(
+        experiment, {task: model.features(task, "test") for task in left_out}, "test"
+    )
+    unseen = {"unseen": merged, "unseen_zero_shot": zero_shot(experiment, left_out, "test")}
     tasks: dict[str, Numbers] = {t: {key: of[t] for key, of in unseen.items()} for t in left_out}
     means: Numbers = {key: absolute(of) for key, of in unseen.items()}
     means |= {"seen": seen["absolute"], "normalised": seen["normalised"]}
     means["class_incremental"] = seen["class_incremental"]
-    return method.entry(bench, means, tasks, model.facts, [model.training], [model.merging])
+    return method.entry(experiment, means, tasks, model.facts, [model.training], [model.merging])
 
 
-def without_last(bench: Bench) -> Bench:
+def without_last(experiment: Experiment) -> Experiment:
     """The same bench with a smaller pool; what was left out is a target."""
-    tasks = bench.suite.tasks
-    targets = bench.suite.targets + tasks[-LEFT_OUT:]
-    suite = replace(bench.suite, tasks=tasks[:-LEFT_OUT], targets=targets)
-    return bench.of(suite, hidden=bench.pool)
+    tasks = experiment.suite.tasks
+    targets = experiment.suite.targets + tasks[-LEFT_OUT:]
+    suite = replace(experiment.suite, tasks=tasks[:-LEFT_OUT], targets=targets)
+    return experiment.of(suite, hidden=experiment.pool)
 
 
 ROWS = [METHODS[name] for name in VARIANTS]

@@ -35,7 +35,7 @@ from tacl.data.batches import Labelled
 from tacl.evaluation.tangents import cached_tangents
 from tacl.heads.head import Head
 from tacl.models.linearized import LinearizedEncoder
-from tacl.models.mixed import MixedEncoder
+from tacl.models.mixed import MultiRecipeEncoder
 from tacl.models.ordinary import OrdinaryEncoder
 from tacl.models.sums import Sums
 from tacl.training.config import Penalty, RefreshConfig, TrainConfig
@@ -304,7 +304,7 @@ def test_a_batch_of_several_users_waits_for_nothing(
         taus = {v.task: v.to_params() for v in vectors(base, place="meta")}
         by_block = dict.fromkeys(taus["task0"], 0.5)
         users = [({"task0": 1.0}, 2), ({"task1": -0.5, "task2": by_block}, 5), ({}, 1)]
-        answered = MixedEncoder(base.encoder, base.trainable, taus)
+        answered = MultiRecipeEncoder(base.encoder, base.trainable, taus)
         features_BD = answered(base.collate(items[:8]), users)
         alone_BD = answered(base.collate(items[:8]), [({"task0": 0.5, "task2": 1.0}, 8)])
     assert features_BD.shape == alone_BD.shape == (8, 64)
@@ -355,7 +355,7 @@ def test_a_pass_inside_autocast_is_refused() -> None:
         with pytest.raises(ValueError, match=r"autocast is on for cpu.*dtype=torch.bfloat16"):
             module(batch)
         with pytest.raises(ValueError, match="autocast"):
-            MixedEncoder(base.encoder, base.trainable, {})(batch, [({}, 1), ({}, 1)])
+            MultiRecipeEncoder(base.encoder, base.trainable, {})(batch, [({}, 1), ({}, 1)])
 
 
 class Counting(nn.Module):

@@ -15,7 +15,7 @@ from fastapi.testclient import TestClient
 
 from cluster.api import bodies, events
 from cluster.api.access import require_here
-from cluster.api.shares import HOUR, Places
+from cluster.api.shares import HOUR, ConcurrencyLimiter
 from cluster.data.answers import ARROW
 from cluster.reading import shares
 from tacl.errors import NotAllowed
@@ -203,7 +203,7 @@ def test_bodies_in_memory_are_each_ones_and_everybodys(app, monkeypatch) -> None
     """Until they are answered. A data set lies on the disk, but for its first part."""
     monkeypatch.setattr(bodies, "IN_MEMORY", 3000)
     shares = app.state.shares
-    shares.bodies = Places("bytes", each=5000, all=8000)
+    shares.bodies = ConcurrencyLimiter("bytes", each=5000, all=8000)
     sent, form = headers("ann") | {"content-type": "application/json"}, FORM | headers("ann")
     assert told(app, "POST", "/v1/predict", sent, [b" " * 2000] * 2).status == 422
     assert told(app, "POST", "/v1/tasks", form, [b"x" * 2000] * 9).status == 400
@@ -297,7 +297,7 @@ def test_an_hour_has_so_many_recipes_for_each_user(app) -> None:
 
 
 def test_a_user_has_so_many_requests_under_way(app) -> None:
-    app.state.shares.requests = Places("requests", each=2, all=100)
+    app.state.shares.requests = ConcurrencyLimiter("requests", each=2, all=100)
     with TestClient(app) as http, ExitStack() as held:
         for _ in range(2):
             held.enter_context(app.state.shares.requests.held("eve"))

@@ -11,7 +11,7 @@ import pytest
 
 from cluster.api import events
 from cluster.api.access import Caller
-from cluster.api.dependencies import Asked
+from cluster.api.dependencies import ApiRequest
 from cluster.api.shares import Shares
 from cluster.coordinator.executor import Execution
 from cluster.domain.api import CoordinatorAPI
@@ -50,7 +50,7 @@ def test_every_task_then_every_change(service: Local, monkeypatch: pytest.Monkey
     submit(service, "news")
 
     async def listen() -> list[tuple[str, dict]]:
-        asked, news = Asked(EVE, service, Shares()), events.News()
+        asked, news = ApiRequest(EVE, service, Shares()), events.News()
         lines = events._lines(asked, news, await news.since(asked), eve)
         heard = [told(await anext(lines))]
         monkeypatch.undo()
@@ -74,9 +74,9 @@ def test_every_task_then_every_change(service: Local, monkeypatch: pytest.Monkey
 
 def test_phases_steps_and_troubles_are_told(service: Local) -> None:
     """Whoever has the page open looks again when one is."""
-    status = asyncio.run(Asked(EVE, service, Shares()).tell(CoordinatorAPI.status, ""))
+    status = asyncio.run(ApiRequest(EVE, service, Shares()).tell(CoordinatorAPI.status, ""))
     submit(service, "news")
-    task = asyncio.run(Asked(EVE, service, Shares()).tell(CoordinatorAPI.status, "")).tasks[0]
+    task = asyncio.run(ApiRequest(EVE, service, Shares()).tell(CoordinatorAPI.status, "")).tasks[0]
     known, stale = dict[str, str](), set[str]()
 
     def heard(**changes: Any) -> list[str]:
@@ -100,7 +100,7 @@ def test_silence_is_broken(service: Local, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(events, "ALIVE", 0.02)
 
     async def listen() -> str:
-        asked = Asked(EVE, service, Shares())
+        asked = ApiRequest(EVE, service, Shares())
         lines = events._lines(asked, events.News(), events.NOTHING, eve)
         assert told(await anext(lines)) == ("cluster", {"trouble": False})
         return await anext(lines)
@@ -112,7 +112,7 @@ def test_silence_is_broken(service: Local, monkeypatch: pytest.MonkeyPatch) -> N
 def test_nothing_is_told_after_the_token_has_ended(service: Local, now: Caller | None) -> None:
     """Or its role was changed."""
     submit(service, "news")
-    asked, news, heard = Asked(EVE, service, Shares()), events.News(), list[str]()
+    asked, news, heard = ApiRequest(EVE, service, Shares()), events.News(), list[str]()
 
     async def known() -> Caller:
         if not heard:
@@ -133,7 +133,7 @@ def test_nothing_is_told_after_the_token_has_ended(service: Local, now: Caller |
 def test_what_is_due_is_told_once_it_is_known_who_listens(service: Local) -> None:
     """While nobody can say, that is said."""
     submit(service, "news")
-    asked, looks = Asked(EVE, service, Shares()), list[int]()
+    asked, looks = ApiRequest(EVE, service, Shares()), list[int]()
 
     async def known() -> Caller:
         looks.append(len(looks))
@@ -164,7 +164,7 @@ def test_after_a_trouble_the_rest_is_told(service: Local, monkeypatch: pytest.Mo
     monkeypatch.setattr(Local, "ask", once_away)
 
     async def listen() -> set[str]:
-        asked, news, names = Asked(EVE, service, Shares()), events.News(), set[str]()
+        asked, news, names = ApiRequest(EVE, service, Shares()), events.News(), set[str]()
         async for line in events._lines(asked, news, await news.since(asked), eve):
             names.add(told(line)[1].get("name", ""))
             if len(names - {""}) == PAGE + 2:
@@ -189,7 +189,7 @@ def test_pages_left_open_ask_nothing_of_their_own(
 
     monkeypatch.setattr(Local, "ask", counted)
     callers = [Caller(f"user{number % 3}", "user") for number in range(30)]
-    people = [Asked(caller, service, Shares()) for caller in callers]
+    people = [ApiRequest(caller, service, Shares()) for caller in callers]
 
     async def listen() -> None:
         news = events.News()

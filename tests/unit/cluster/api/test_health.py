@@ -43,7 +43,7 @@ def test_health_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_a_part_that_does_not_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, part: str, how: Any
 ) -> None:
-    monkeypatch.setattr(health, "PATIENCE", 0.2)
+    monkeypatch.setattr(health, "TIMEOUT", 0.2)
     http, service = served(tmp_path)
     monkeypatch.setattr(service, method, how)
     answer = http.get("/v1/ready")

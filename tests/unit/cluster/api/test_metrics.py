@@ -74,7 +74,7 @@ def test_what_does_not_answer_hides_nothing_else(
         await asyncio.sleep(60)
         return StoreFigures(blobs=3, bytes=300)
 
-    monkeypatch.setattr("cluster.api.metrics.PATIENCE", 0.05)
+    monkeypatch.setattr("cluster.api.metrics.TIMEOUT", 0.05)
     monkeypatch.setattr(service.coordinator, "figures", away)
     monkeypatch.setattr(service, "stored", listing)
     found = scraped(http)

@@ -12,7 +12,7 @@ import pytest
 from ray.serve._private import constants
 
 from cluster.api import pace
-from cluster.api.pace import ALONE, AMONG_OTHERS, InTurns, Pace
+from cluster.api.pace import ALONE, AMONG_OTHERS, Pace, SenderLimiter
 
 AT_ONCE, FEW = ALONE.at_once, AMONG_OTHERS.at_once
 
@@ -43,7 +43,7 @@ def run(story: Coroutine[Any, Any, None]) -> None:
 
 
 def asks(
-    turns: InTurns, who: str, token: str | None, said: list[int], path: str = "/v1/status"
+    turns: SenderLimiter, who: str, token: str | None, said: list[int], path: str = "/v1/status"
 ) -> asyncio.Task[None]:
     async def send(message: dict[str, Any]) -> None:
         said.extend([message["status"]] if "status" in message else [])
@@ -70,7 +70,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pace, "RECENT", 60.0)
 
 
-async def known(turns: InTurns, app: App, *whose: str) -> None:
+async def known(turns: SenderLimiter, app: App, *whose: str) -> None:
     """Tokens of these are good here."""
     app.answers.set()
     await asyncio.gather(*(asks(turns, who, who, []) for who in whose))
@@ -84,7 +84,7 @@ def test_a_sender_is_alone_again_when_others_fall_silent(monkeypatch: pytest.Mon
 
     async def story() -> None:
         app, said = App(), list[int]()
-        turns = InTurns(app)
+        turns = SenderLimiter(app)
         await known(turns, app, "ann", "eve")
         flood = [asks(turns, "ann", "ann", said) for _ in range(40)]
         await soon()
@@ -103,7 +103,7 @@ def test_a_sender_is_alone_again_when_others_fall_silent(monkeypatch: pytest.Mon
 def test_a_flood_lets_others_pass(named: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     async def story() -> None:
         app, said = App(), list[int]()
-        turns = InTurns(app)
+        turns = SenderLimiter(app)
         eve = "eve" if named else None
         await known(turns, app, "eve")
         monkeypatch.setattr(pace, "RECENT", -1.0)  # as if it were long ago
@@ -125,7 +125,7 @@ def test_where_others_ask_a_sender_has_few_places() -> None:
 
     async def story() -> None:
         app, said = App(), list[int]()
-        turns = InTurns(app)
+        turns = SenderLimiter(app)
         await known(turns, app, "ann", "eve")
         flood = [asks(turns, "eve", "eve", said) for _ in range(80)]
         await soon()
@@ -142,7 +142,7 @@ def test_who_makes_tokens_up_is_one_sender() -> None:
 
     async def story() -> None:
         app, said = App(), list[int]()
-        turns = InTurns(app)
+        turns = SenderLimiter(app)
         await known(turns, app, "ann")
         app.status = 401
         flood = [asks(turns, "eve", f"Bearer {number}", said) for number in range(300)]
@@ -162,7 +162,7 @@ def test_a_redirect_says_nothing_of_a_token() -> None:
 
     async def story() -> None:
         app = App()
-        turns = InTurns(app)
+        turns = SenderLimiter(app)
         app.status = 307
         await known(turns, app, "eve")
         assert not turns._good
@@ -173,7 +173,7 @@ def test_a_redirect_says_nothing_of_a_token() -> None:
 def test_strangers_slow_no_user_down() -> None:
     async def story() -> None:
         app, said = App(), list[int]()
-        turns = InTurns(app)
+        turns = SenderLimiter(app)
         await known(turns, app, "ann")
         stranger = asks(turns, "eve", None, said)
         await soon()
@@ -192,7 +192,7 @@ def test_who_comes_later_does_not_go_before_those_who_wait(monkeypatch: pytest.M
 
     async def story() -> None:
         app, said = App(), list[int]()
-        turns = InTurns(app)
+        turns = SenderLimiter(app)
         await known(turns, app, "ann", "eve")
         first = [asks(turns, "early", "eve", said) for _ in range(FEW + 3)]
         await soon()
@@ -212,7 +212,7 @@ def test_tokens_that_were_good_are_bounded(monkeypatch: pytest.MonkeyPatch) -> N
 
     async def story() -> None:
         app = App()
-        turns = InTurns(app)
+        turns = SenderLimiter(app)
         await known(turns, app, "a", "b", "c")
         app.answers.set()
         await asks(turns, "d", "d", [], "/")
@@ -227,7 +227,7 @@ def test_what_takes_long_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> Non
 
     async def story() -> None:
         app, said = App(), list[int]()
-        turns = InTurns(app)
+        turns = SenderLimiter(app)
         streams = [asks(turns, "eve", "x", said) for _ in range(3 * AT_ONCE)]
         while app.most["eve"] < 3 * AT_ONCE:
             await asyncio.sleep(0.01)
@@ -243,7 +243,7 @@ def test_those_who_left_take_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
 
     async def story() -> None:
         app, said = App(), list[int]()
-        turns = InTurns(app)
+        turns = SenderLimiter(app)
         flood = [asks(turns, "eve", None, said) for _ in range(AT_ONCE + 7)]
         await soon()
         assert said == [429, 429]
@@ -281,5 +281,5 @@ def test_nobody_steers_serve() -> None:
     bad = [b"\xff", b"", b"x" * 65, b"a b"]
     sent += [(b"x-request-id", value) for value in bad] + [(b"x-request-id", b"5b-0")]
     scope = {"type": "http", "path": "/v1/health", "client": ("x", 1), "headers": sent}
-    asyncio.run(InTurns(app)(scope, None, None))  # type: ignore[arg-type]
+    asyncio.run(SenderLimiter(app)(scope, None, None))  # type: ignore[arg-type]
     assert heard == [(b"x-request-id", b"5b-0")]

@@ -10,12 +10,12 @@ from contextlib import ExitStack
 import pytest
 
 from cluster.api import limits
-from cluster.api.shares import HOUR, Hourly, Places
+from cluster.api.shares import HOUR, ConcurrencyLimiter, HourlyLimiter
 from tacl.errors import Overloaded, TooMany
 
 
 def test_an_hour_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    hourly, now = Hourly(10), [0.0]
+    hourly, now = HourlyLimiter(10), [0.0]
     monkeypatch.setattr("cluster.api.shares.time.monotonic", lambda: now[0])
     hourly.require("ann", 10, "bytes")
     now[0] = 100.0
@@ -28,7 +28,7 @@ def test_an_hour_passes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_request_costs_the_same_with_many_users(monkeypatch: pytest.MonkeyPatch) -> None:
-    hourly, now = Hourly(10), [0.0]
+    hourly, now = HourlyLimiter(10), [0.0]
     monkeypatch.setattr("cluster.api.shares.time.monotonic", lambda: now[0])
 
     def seconds(count: int) -> float:
@@ -53,7 +53,7 @@ def test_only_what_may_take_long_is_looked_at_in_a_thread(
 
 
 def test_places_are_each_ones_and_everybodys() -> None:
-    places = Places("seats", each=2, all=3)
+    places = ConcurrencyLimiter("seats", each=2, all=3)
     with ExitStack() as held:
         held.enter_context(places.held("ann"))
         held.enter_context(places.held("ann"))

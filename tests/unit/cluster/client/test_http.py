@@ -280,7 +280,7 @@ def test_what_was_not_answered_is_asked_again_and_done_once(
         assert ann.query("ann", ["what is it?"]).answers
         assert not losing.faults
         assert [one.version for one in ann.vectors("news")] == [1]
-        monkeypatch.setattr(http_client, "PATIENCE", 0.0)
+        monkeypatch.setattr(http_client, "RETRY_SECONDS", 0.0)
         losing.faults = [(500, False)]
         with pytest.raises(ClusterNotRunning, match="an answer 500 that is not of TACL"):
             ann.status()
@@ -296,7 +296,7 @@ def test_a_file_is_not_sent_again_at_once_to_a_full_disk(
         sent.append(file)
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(http_client, "PATIENCE", 1.0)
+    monkeypatch.setattr(http_client, "RETRY_SECONDS", 1.0)
     monkeypatch.setattr(shutil, "copyfileobj", full)
     with pytest.raises(StorageUnavailable, match="no room"):
         ann.submit("news", data)

@@ -156,7 +156,7 @@ def test_what_cannot_be_pushed_is_said_before_it_is_measured(
         one.export("alice", "hf:ann/alice", "timm")
     with pytest.raises(NotAuthenticated, match="HF_TOKEN"):
         one.export_vector("trees", "hf:ann/trees")
-    with pytest.raises(BadConfig, match="--public is of a repository"):
+    with pytest.raises(BadConfig, match="--public is for a repository"):
         one.export_vector("trees", tmp_path / "there", public=True)
     with pytest.raises(UnknownVector, match="trees@v7"):
         one.export_vector("trees@v7", tmp_path / "there")

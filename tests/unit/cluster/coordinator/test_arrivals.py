@@ -54,7 +54,7 @@ def test_what_arrives_in_a_lease_joins_at_the_next() -> None:
         change = arrivals.change(first, current, looked_at)
         arrivals.record(change, last)
         told.append(arrivals.after(first - 1))
-        run.hear(told[-1])
+        run.apply(told[-1])
     assert [[(one.shard.task, one.step) for one in log] for log in told] == [
         [(GENERIC, 0)],
         [("a", 1), ("b", 1)],
@@ -116,7 +116,7 @@ def leases_are_replayed(leases: list[tuple[int, int, dict[str, int]]]) -> None:
         last = step + steps - 1
         if not arrivals.is_replayed(last):
             arrivals.record(arrivals.change(step, now, there), last)
-        run.hear(told_of(arrivals, since))
+        run.apply(told_of(arrivals, since))
         for one in range(step, last + 1):
             assert saw.setdefault(one, run.at(one)) == run.at(one)
         step, since = last + 1, last

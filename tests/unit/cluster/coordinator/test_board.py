@@ -9,8 +9,8 @@ import pytest
 from cluster.coordinator import board
 from cluster.coordinator.core import Coordinator
 from cluster.domain.base import RequestContext
-from cluster.domain.following import Following
 from cluster.domain.status import ClusterStatus, RunState
+from cluster.domain.status_sync import StatusSync
 from cluster.domain.work import Progress
 from cluster.scheduler.state import Node
 from tacl.errors import StorageUnavailable, UnknownTask
@@ -88,12 +88,12 @@ def test_a_long_status_comes_in_parts(scene: Scene, monkeypatch: pytest.MonkeyPa
     names = [f"task{number}" for number in range(8)]
     for name in names:
         scene.submit(name)
-    following, parts = Following(), list[int]()
-    told = following.hear(since(scene, ""))
+    following, parts = StatusSync(), list[int]()
+    told = following.apply(since(scene, ""))
     while told.more:
         part = since(scene, following.version)
         parts.append(len(part.tasks) + len(part.work))
-        told = following.hear(part)
+        told = following.apply(part)
     assert max(parts) <= 3
     assert [task.name for task in told.tasks] == names
     scene.settle()
@@ -106,19 +106,19 @@ def test_a_long_status_comes_in_parts(scene: Scene, monkeypatch: pytest.MonkeyPa
 
 def test_another_process_tells_everything_again(scene: Scene) -> None:
     scene.trained("one", "two")
-    following = Following()
+    following = StatusSync()
     following.all(lambda version: since(scene, version))
     scene.coordinator.close()
     scene.coordinator = Coordinator(scene.home.path, FakeLauncher())
     told = scene.coordinator.status(ADMIN, following.version)
     assert told.whole
-    assert [task.name for task in following.hear(told).tasks] == ["one", "two"]
+    assert [task.name for task in following.apply(told).tasks] == ["one", "two"]
 
 
 def test_work_that_ended_is_gone_and_what_failed_is_told_while_it_matters(scene: Scene) -> None:
     scene.trained("one")
     scene.coordinator.compose(asks("c"), "ann", ["+one"])
-    following = Following()
+    following = StatusSync()
     following.all(lambda version: since(scene, version))
     scene.coordinator.evaluate(asks("e"), "ann")
     told = following.all(lambda version: since(scene, version))
@@ -134,7 +134,7 @@ def test_work_that_ended_is_gone_and_what_failed_is_told_while_it_matters(scene:
 
 def test_an_evaluation_that_failed_is_told_while_somebody_has_the_model(scene: Scene) -> None:
     scene.trained("one", "two")
-    following = Following()
+    following = StatusSync()
     for number, model in enumerate(["one", "two", "two", "one", "two", "one"]):
         scene.coordinator.compose(asks(f"c{number}"), "ann", [f"+{model}"])
         if number in (0, 3):
@@ -152,7 +152,7 @@ def test_what_ended_among_very_many_events_is_gone_too(
     scene.trained("one", "two")
     scene.coordinator.compose(asks("c"), "ann", ["+one"])
     scene.coordinator.evaluate(asks("e"), "ann")
-    following = Following()
+    following = StatusSync()
     following.all(lambda version: since(scene, version))
     monkeypatch.setattr(board, "MANY", 0)
     scene.coordinator.remove(asks("remove"), "one", purge=True)
@@ -291,7 +291,7 @@ def test_of_what_is_gone_the_older_half_is_forgotten_once_it_is_much(
         scene.coordinator.cancel(asks(f"cancel {number}"), f"task{number}")
         told.append(since(scene, "").version)
     entries = scene.coordinator._board._entries
-    gone = [key.name for key, entry in entries.items() if isinstance(entry, board.Vanished)]
+    gone = [key.name for key, entry in entries.items() if isinstance(entry, board.Tombstone)]
     assert gone == [f"task{number}" for number in (2, 3, 4)]
     assert since(scene, told[0]).whole
     assert not since(scene, told[3]).whole

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cluster.domain.outcomes import Finished
-from cluster.registry.patience import Patient
+from cluster.registry.timeouts import TimeoutConnection
 from cluster.scheduler.state import Node
 from tacl.errors import StorageUnavailable
 from tests.support.fakes import Scene, asks, calm, result_of
@@ -34,17 +34,17 @@ def slow_to_commit(scene: Scene, change: str) -> None:
 
 @contextmanager
 def next_commit_cut() -> Iterator[None]:
-    real = Patient.commit
+    real = TimeoutConnection.commit
     with pytest.MonkeyPatch.context() as patch:
 
-        def cut(connection: Patient) -> None:
+        def cut(connection: TimeoutConnection) -> None:
             patch.undo()
-            connection.patience = SECONDS / 5
+            connection.answer_timeout = SECONDS / 5
             real(connection)
 
-        patch.setattr(Patient, "commit", cut)
+        patch.setattr(TimeoutConnection, "commit", cut)
         yield
-        assert Patient.commit is real, "nothing was committed"
+        assert TimeoutConnection.commit is real, "nothing was committed"
 
 
 def test_a_request_is_answered_as_it_ends(tmp_path: Path, postgres_server: Server) -> None:

@@ -177,7 +177,7 @@ BAD: list[tuple[dict[str, Any], type[TaclError], str]] = [
     ({"terms": "*"}, BadRecipe, "term"),
     ({"terms": "-digits", "making": ATLAS}, BadRecipe, "this recipe adds none"),
     ({"making": CompositionMethod(method="ties", select="blockwise:1")}, BadConfig, "atlas"),
-    ({"making": CompositionMethod(method="sum")}, BadConfig, "at once"),
+    ({"making": CompositionMethod(method="sum")}, BadConfig, "needs no run"),
 ]
 
 

@@ -22,7 +22,7 @@ from cluster.domain.tasks import Submission, VectorRef
 from cluster.registry import Registry, erasure
 from cluster.registry.erasure import References
 from cluster.storage.blobs import Blobs
-from cluster.storage.drafts import scratch, whole
+from cluster.storage.drafts import atomic_write, scratch
 from cluster.storage.samples import store_rows
 from tacl.errors import (
     CorruptBlob,
@@ -93,7 +93,7 @@ def test_what_killed_processes_were_writing_goes_and_what_is_written_stays(
     cache = scene.home.path / "cache"
     halves = killed_while(lambda place: Blobs(place).put(b"rows"), scene.home.path / "blobs")
     cached = killed_while(lambda place: Blobs(place).put(b"downloaded"), cache / "blobs")
-    with scratch(cache) as folder, whole(cache / "mine", cache / "drafts") as stream:
+    with scratch(cache) as folder, atomic_write(cache / "mine", cache / "drafts") as stream:
         stream.write(b"a vector")
         stream.flush()
         (folder / "file").write_bytes(b"a vector")

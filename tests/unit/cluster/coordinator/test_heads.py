@@ -352,7 +352,10 @@ def test_a_fit_that_nobody_can_list_any_more_fails_and_may_be_retried(
         patch.setattr(lists, "fits", lambda state: {})  # champions moved meanwhile
         scene.coordinator.tick()
     (work,) = scene.coordinator.status(ADMIN).work
-    assert (work.state, work.reason) == ("failed", "vectors moved before its tasks were known")
+    assert (work.state, work.reason) == (
+        "failed",
+        "champions changed before its list of tasks was written",
+    )
     assert fits(scene) == []
     scene.coordinator.retry(asks("again"), "a")
     scene.settle()

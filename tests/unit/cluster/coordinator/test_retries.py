@@ -36,13 +36,13 @@ def test_it_is_tried_as_often_as_the_pauses_say() -> None:
 
     for tick in range(3000):
         now[0] = tick * 0.2
-        assert not retries.done(("do", "a"), fail)
-        assert retries.done(("do", "b"), lambda: None)
+        assert not retries.try_now(("do", "a"), fail)
+        assert retries.try_now(("do", "b"), lambda: None)
     assert len(tried) < 20  # of 3000, in ten minutes
     assert max(b - a for a, b in itertools.pairwise(tried)) <= LONGEST + 0.2
     assert retries.trouble({"a", "b"}) == "OSError: the disk is full"
     assert retries.trouble({"b"}) is None
-    assert retries.done(("do", "a"), lambda: None)  # what is owed no more is forgotten
+    assert retries.try_now(("do", "a"), lambda: None)  # what is owed no more is forgotten
 
 
 class Refusing(FakeLauncher):

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from datasets import ClassLabel, Dataset, DatasetDict
 
+from cluster.data.csv_dialect import sniff_dialect
 from cluster.data.ingest import ingest, ingest_samples
-from cluster.data.written import written
 from cluster.domain.tasks import Reading
 from cluster.storage.blobs import Blobs
 from cluster.storage.samples import labelled_rows
@@ -42,7 +42,7 @@ def rows_of(data: Path, blobs: Blobs) -> tuple[set[tuple[str, str]], tuple[str, 
 def test_it_is_read_as_written(tmp_path: Path, separator: str, encoding: str, header: bool) -> None:
     path = tmp_path / "d.csv"
     path.write_text(text(separator, HEADER * header + ROWS), encoding=encoding)
-    found = written(path)
+    found = sniff_dialect(path)
     assert (found.separator, found.header, found.width) == (separator, header, 2)
     assert len(found.lines) == len(ROWS)
     rows, notes = rows_of(path, Blobs(tmp_path / "blobs"))
@@ -68,8 +68,10 @@ def test_a_header_is_no_row(tmp_path: Path, header: str) -> None:
     path = tmp_path / "d.csv"
     separator = ";" if ";" in header else ","
     path.write_text("\n".join([header, *(f"t{i}{separator}{'ab'[i % 2]}" for i in range(40))]))
-    assert written(path).header
-    assert written(path).notes() == (["fields are separated by semicolons"] * (separator == ";"))
+    assert sniff_dialect(path).header
+    assert sniff_dialect(path).notes() == (
+        ["fields are separated by semicolons"] * (separator == ";")
+    )
 
 
 def test_spaces_after_separators_are_no_part_of_names(tmp_path: Path) -> None:
@@ -179,7 +181,7 @@ def test_a_first_line_that_is_long_costs_little(tmp_path: Path, name: str) -> No
     path = tmp_path / "d.csv"
     path.write_text("\n".join([f"{name},b", *(f"t{i},{'ab'[i % 2]}" for i in range(40))]))
     began = time.process_time()
-    assert not written(path).header
+    assert not sniff_dialect(path).header
     assert time.process_time() - began < 2
 
 

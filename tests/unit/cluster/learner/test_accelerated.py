@@ -34,7 +34,7 @@ PASSES = {"mm", "addmm", "bmm", "baddbmm", "convolution"}
 COPIES = {"copy_", "_to_copy"}
 pytestmark = pytest.mark.train
 
-KNOWN: Any = tiny.Teller()
+KNOWN: Any = tiny.LeaseClient()
 
 
 class Accelerated(TorchDispatchMode):

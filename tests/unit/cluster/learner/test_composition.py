@@ -53,7 +53,7 @@ def trees(tmp_path_factory: pytest.TempPathFactory) -> Trees:
     ]
     refs = []
     for task in tasks:
-        learner = Learner(str(home.path), tiny.Teller(tiny.generic(home)))
+        learner = Learner(str(home.path), tiny.LeaseClient(tiny.generic(home)))
         trained = learner.work(tiny.train_work(home, task))
         assert isinstance(trained, Trained)
         refs.append(tiny.published(task, trained))

@@ -14,7 +14,7 @@ from cluster.domain import work as works
 from cluster.domain.tasks import Options
 from cluster.learner import artifacts, heads
 from cluster.learner.artifacts import Materials
-from cluster.learner.learner import WAYS, Learner
+from cluster.learner.learner import HANDLERS, Learner
 from cluster.storage.home import Home
 from tacl.training.deterministic import WORKSPACES
 
@@ -83,7 +83,7 @@ def test_what_a_gpu_does_not_hold_is_done_on_the_cpu(
             raise torch.OutOfMemoryError("no room")
         return works.Measured(pairs=())
 
-    monkeypatch.setitem(WAYS, "measure", measured)
+    monkeypatch.setitem(HANDLERS, "measure", measured)
     work = WORKS[0].model_copy(update={"run_id": "m", "gpus": gpus})
     learner = Learner(str(tmp_path), known=KNOWN)
     if gpus:

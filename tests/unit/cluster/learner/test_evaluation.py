@@ -47,7 +47,7 @@ def evaluation(scene: Scene, model: Composition) -> EvaluateWork:
 
 
 def evaluate(scene: Scene, model: Composition) -> Evaluated:
-    found = Learner(str(scene.home.path), tiny.Teller()).work(evaluation(scene, model))
+    found = Learner(str(scene.home.path), tiny.LeaseClient()).work(evaluation(scene, model))
     assert isinstance(found, Evaluated)
     return found
 
@@ -186,7 +186,7 @@ def test_a_vector_left_out_is_the_model_composed_without_it(scene: Scene) -> Non
     by_block = sums.model_copy(update={"digest": "learned", "terms": (sums.terms[0], learned)})
     for model in (sums, by_block):
         work = evaluation(scene, model).model_copy(update={"without": True})
-        found = Learner(str(scene.home.path), tiny.Teller()).work(work)
+        found = Learner(str(scene.home.path), tiny.LeaseClient()).work(work)
         assert isinstance(found, Evaluated)
         assert len(found.without) == 2
         for place, row in enumerate(found.without.values()):

@@ -19,9 +19,9 @@ from cluster.domain.work import Evaluated, EvaluateWork, FitTask, FitWork, TaskD
 from cluster.learner import heads as learner_heads
 from cluster.learner import progress as reports
 from cluster.learner.artifacts import Materials
-from cluster.learner.heads import AtTheta0, Seeing, again_of, rows_of_each
+from cluster.learner.feature_cache import CachedRow, due, read, write, written_by
+from cluster.learner.heads import AtTheta0, RowsUnderSums, again_of, rows_of_each
 from cluster.learner.learner import Learner
-from cluster.learner.seen_rows import Seen, due, read, write, written_by
 from cluster.storage.blobs import Blobs
 from cluster.storage.home import Home
 from cluster.storage.listed import listed_tasks, store_tasks
@@ -41,7 +41,7 @@ class Scene:
         self.home = tiny.home(path)
         options = {"steps": 30, "learning_rate": 1e-3, "strength": 0.1, "engine": "plain"}
         self.tasks = [tiny.submission(self.home, n, noise=90, **options) for n in (1, 2)]
-        self.learner = Learner(str(self.home.path), tiny.Teller(tiny.generic(self.home)))
+        self.learner = Learner(str(self.home.path), tiny.LeaseClient(tiny.generic(self.home)))
         works = [tiny.train_work(self.home, task) for task in self.tasks]
         trained = [self.learner.work(work) for work in works]
         pairs = zip(self.tasks, trained, strict=True)
@@ -202,7 +202,7 @@ def test_a_fit_gives_way_between_two_tasks_and_passes_no_row_twice(
         return real(sums, task, *rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Sums, "features", features)
-    learner = Learner(str(scene.home.path), tiny.Teller(gives_way_at=[1]))
+    learner = Learner(str(scene.home.path), tiny.LeaseClient(gives_way_at=[1]))
     with pytest.raises(GivesWay):
         learner.work(scene.work())
     assert passed == ["task1", "task1"]
@@ -225,10 +225,10 @@ def test_a_fit_gives_way_between_two_regressions(
         return real(*given, **named)
 
     monkeypatch.setattr(probe, "probe_head", counted)
-    learner = Learner(str(scene.home.path), tiny.Teller(gives_way_at=[5]))
+    learner = Learner(str(scene.home.path), tiny.LeaseClient(gives_way_at=[5]))
     with pytest.raises(GivesWay):
         learner.work(scene.work())
-    assert weights == [*probe.WEIGHTS[:2]]
+    assert weights == [*probe.WEIGHT_DECAYS[:2]]
     assert scene.fit().heads == fitted.heads
 
 
@@ -245,7 +245,7 @@ def test_of_more_tasks_than_rows_some_are_measured_again(monkeypatch: pytest.Mon
 
 def test_rows_are_due_when_new_and_then_in_turn() -> None:
     nothing = torch.zeros(1)
-    seen = {row: Seen(turn, nothing) for row, turn in ((1, 3), (2, 1), (3, 2), (9, 0))}
+    seen = {row: CachedRow(turn, nothing) for row, turn in ((1, 3), (2, 1), (3, 2), (9, 0))}
     assert due(seen, [0, 1, 2, 3], 2) == [0, 2, 3]
     assert due({}, [5, 6], 0) == [5, 6]
     assert due(seen, [1, 2], 0) == []
@@ -254,14 +254,14 @@ def test_rows_are_due_when_new_and_then_in_turn() -> None:
 def test_what_cannot_be_kept_is_used_all_the_same(tmp_path: Path) -> None:
     """As on a full disk; or the folder is deleted for a purge meanwhile."""
     (tmp_path / "file").touch()
-    write(tmp_path / "file" / "rows", {4: Seen(1, torch.zeros(3))}, "run")
+    write(tmp_path / "file" / "rows", {4: CachedRow(1, torch.zeros(3))}, "run")
     assert read(tmp_path / "file" / "rows") == {}
     assert written_by(tmp_path / "file" / "rows") is None
 
 
 def test_a_file_that_is_not_whole_is_made_again(tmp_path: Path) -> None:
     file = tmp_path / "folder" / "rows"
-    kept = {4: Seen(1, torch.zeros(3)), 2: Seen(7, torch.ones(3))}
+    kept = {4: CachedRow(1, torch.zeros(3)), 2: CachedRow(7, torch.ones(3))}
     write(file, kept)
     found = read(file)
     assert list(found) == [4, 2]
@@ -337,7 +337,9 @@ def test_few_rows_have_one_of_each_class(scene: Scene, monkeypatch: pytest.Monke
     monkeypatch.setattr(learner_heads, "rows_of_each", lambda tasks: 4)
     materials = Materials(scene.home, settings.base)
     at_theta0 = AtTheta0(materials, scene.home, owner="somebody")
-    seeing = Seeing(materials, listed_tasks(scene.home.blobs(), work.listed), at_theta0, "few")
+    seeing = RowsUnderSums(
+        materials, listed_tasks(scene.home.blobs(), work.listed), at_theta0, "few"
+    )
     for task in listed_tasks(scene.home.blobs(), work.listed):
         for rows in seeing.rows(task, task.train, seeing.most):
             assert sorted(rows.labels_N.tolist()) == [0, 1, 2, 3]

@@ -35,7 +35,7 @@ from tests.support.learned import STEPS, Scene, new_task, train
 @pytest.fixture
 def step_by_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is asked for, and is a checkpoint."""
-    monkeypatch.setattr(tiny.Teller, "seconds", -1.0)
+    monkeypatch.setattr(tiny.LeaseClient, "seconds", -1.0)
     monkeypatch.setattr(training, "CHECKPOINT_SECONDS", -1.0)
 
 
@@ -56,7 +56,7 @@ def test_texts_that_are_cut_are_counted(tmp_path: Path) -> None:
     rows = ["the cat sat on the mat " * 9, *["a dog ran", "the cat sat"] * 16], [0, *[1, 0] * 16]
     parts = {"train": rows, "validation": rows, "test": rows}
     task = tiny.stored(home, "texts", ("cats", "dogs"), parts, steps=2, engine="plain")
-    found = train(home, task.model_copy(update={"modality": "text"}), tiny.Teller())
+    found = train(home, task.model_copy(update={"modality": "text"}), tiny.LeaseClient())
     assert found.metrics["rows_cut"] == 1
 
 
@@ -72,7 +72,7 @@ def test_a_vector_is_measured_as_it_is_kept(scene: Scene) -> None:
     kept = {}
     for keep_as in ("bfloat16", "int8", "int4"):
         task = new_task(scene.home, 1, keep_as=keep_as)
-        kept[keep_as] = found = train(scene.home, task, tiny.Teller(tiny.generic(scene.home)))
+        kept[keep_as] = found = train(scene.home, task, tiny.LeaseClient(tiny.generic(scene.home)))
         assert found.curves == whole.curves
         vector = materials.vector(tiny.published(task, found))
         assert vector.digest == found.vector_digest != whole.vector_digest
@@ -84,7 +84,7 @@ def test_a_vector_is_measured_as_it_is_kept(scene: Scene) -> None:
 
 def test_a_run_may_pass_in_half_precision(scene: Scene) -> None:
     task = new_task(scene.home, 1, precision="bfloat16")
-    found = train(scene.home, task, tiny.Teller(tiny.generic(scene.home)))
+    found = train(scene.home, task, tiny.LeaseClient(tiny.generic(scene.home)))
     assert found.curves["loss"] != scene.trained[0].curves["loss"]
     assert found.curves["loss"] == pytest.approx(scene.trained[0].curves["loss"], abs=0.1)
     assert found.config["precision"] == "bfloat16"
@@ -92,13 +92,13 @@ def test_a_run_may_pass_in_half_precision(scene: Scene) -> None:
 
 @pytest.mark.train
 def test_a_task_is_seen_by_its_statistics_and_not_one_sample(scene: Scene) -> None:
-    sharing, teller = new_task(scene.home, 4, share="statistics"), tiny.Teller()
+    sharing, teller = new_task(scene.home, 4, share="statistics"), tiny.LeaseClient()
     train(scene.home, sharing, teller)
     (statistics,) = teller.statistics
     lost = BlobRef(digest="0" * 64, rows=40)  # whoever reads a sample fails
     shard = tiny.shard_of(sharing).model_copy(update={"blob": lost, "statistics": statistics})
-    alone = train(scene.home, new_task(scene.home, 5), tiny.Teller())
-    beside = train(scene.home, new_task(scene.home, 5), tiny.Teller(shard))
+    alone = train(scene.home, new_task(scene.home, 5), tiny.LeaseClient())
+    beside = train(scene.home, new_task(scene.home, 5), tiny.LeaseClient(shard))
     assert alone.curves["penalty"] == [0.0] * STEPS
     assert beside.curves["penalty"][0] == 0  # tau is
     assert all(value > 0 for value in beside.curves["penalty"][1:])
@@ -114,21 +114,21 @@ def _foreign(scene: Scene, statistics: str) -> None:
 
 
 def test_the_same_inputs_give_the_same_vector(scene: Scene) -> None:
-    again = train(scene.home, scene.tasks[0], tiny.Teller(tiny.generic(scene.home)))
+    again = train(scene.home, scene.tasks[0], tiny.LeaseClient(tiny.generic(scene.home)))
     assert again.vector_digest == scene.trained[0].vector_digest
     assert again.vector_blob == scene.trained[0].vector_blob
 
 
 def test_another_seed_gives_another_vector(scene: Scene) -> None:
     other = train(
-        scene.home, new_task(scene.home, 1, seed=1), tiny.Teller(tiny.generic(scene.home))
+        scene.home, new_task(scene.home, 1, seed=1), tiny.LeaseClient(tiny.generic(scene.home))
     )
     assert other.vector_digest != scene.trained[0].vector_digest
 
 
 def test_a_task_that_arrives_during_training_joins_the_cycle(scene: Scene) -> None:
     generic, newcomer = tiny.generic(scene.home), tiny.shard_of(scene.tasks[1], ordinal=2)
-    teller = tiny.Teller(generic, newcomer=newcomer, joining=STEPS // 2)
+    teller = tiny.LeaseClient(generic, newcomer=newcomer, joining=STEPS // 2)
     joined = train(scene.home, scene.tasks[0], teller)
     alone = scene.trained[0]
     before, after = slice(0, STEPS // 2), slice(STEPS // 2 + 2, None)
@@ -144,10 +144,10 @@ def test_a_run_that_died_goes_on_with_the_same_numbers(scene: Scene) -> None:
     run_id = tiny.train_work(scene.home, task).run_id
     checkpoints(scene.home, run_id).clear()
     with pytest.raises(ConnectionError):
-        train(scene.home, task, tiny.Teller(*others, dies_at=12))
+        train(scene.home, task, tiny.LeaseClient(*others, dies_at=12))
     folder = scene.home.path / "checkpoints" / run_id
     assert sorted(path.name for path in folder.iterdir()) == ["10", "11"]
-    second = tiny.Teller(*others)
+    second = tiny.LeaseClient(*others)
     resumed = train(scene.home, task, second, attempt=2)
     assert second.asked[0][0] == 11
     assert resumed.vector_digest == scene.trained[1].vector_digest
@@ -158,12 +158,12 @@ def test_a_run_that_died_goes_on_with_the_same_numbers(scene: Scene) -> None:
 def test_a_run_of_mixed_rows_that_died_goes_on_with_the_same_numbers(scene: Scene) -> None:
     task = new_task(scene.home, 3, penalty="mixed", steps=6)
     others = tiny.generic(scene.home), *(tiny.shard_of(one) for one in scene.tasks)
-    whole = train(scene.home, task, tiny.Teller(*others))
+    whole = train(scene.home, task, tiny.LeaseClient(*others))
     assert whole.config["penalty"] == "mixed"
     checkpoints(scene.home, tiny.train_work(scene.home, task).run_id).clear()
     with pytest.raises(ConnectionError):
-        train(scene.home, task, tiny.Teller(*others, dies_at=4))
-    resumed = train(scene.home, task, tiny.Teller(*others), attempt=2)
+        train(scene.home, task, tiny.LeaseClient(*others, dies_at=4))
+    resumed = train(scene.home, task, tiny.LeaseClient(*others), attempt=2)
     assert resumed.vector_digest == whole.vector_digest
     assert resumed.curves == whole.curves
 
@@ -172,7 +172,9 @@ def test_a_strength_may_grow_with_the_other_tasks(scene: Scene) -> None:
     """With two others, a quarter of what is given for eight."""
     others = tiny.generic(scene.home), tiny.shard_of(scene.tasks[0])
     grown = train(
-        scene.home, new_task(scene.home, 2, strength=0.4, grow_strength=True), tiny.Teller(*others)
+        scene.home,
+        new_task(scene.home, 2, strength=0.4, grow_strength=True),
+        tiny.LeaseClient(*others),
     )
     assert grown.vector_digest == scene.trained[1].vector_digest  # trained with 0.1
     assert (grown.config["strength"], grown.config["grow_strength"]) == (0.4, True)
@@ -187,17 +189,17 @@ def test_the_same_kind_of_data_under_another_name_is_not_held_against_it(
     again = tiny.shard_of(task).model_copy(update={"task": "again", "ordinal": 5})
     kept = checkpoints(scene.home, f"run-{task.name}")
     kept.clear()
-    found = train(scene.home, task, tiny.Teller(generic, again))
+    found = train(scene.home, task, tiny.LeaseClient(generic, again))
     assert found.near == ("again",)
     assert {pair.on for pair in found.pairs} == {GENERIC, task.name}
     kept.clear()
-    alone = train(scene.home, task, tiny.Teller(generic))
+    alone = train(scene.home, task, tiny.LeaseClient(generic))
     assert (alone.near, alone.vector_digest) == ((), found.vector_digest)
     kept.clear()
     with pytest.raises(ConnectionError):
-        train(scene.home, task, tiny.Teller(generic, again, dies_at=STEPS // 2))
+        train(scene.home, task, tiny.LeaseClient(generic, again, dies_at=STEPS // 2))
     monkeypatch.setattr(nearness, "NEAR", -1e9)  # what was decided is not decided again
-    resumed = train(scene.home, task, tiny.Teller(generic, again))
+    resumed = train(scene.home, task, tiny.LeaseClient(generic, again))
     assert (resumed.near, resumed.vector_digest) == (("again",), found.vector_digest)
 
 
@@ -212,7 +214,7 @@ def test_another_base_than_the_homes_is_refused(scene: Scene) -> None:
     work = tiny.train_work(scene.home, scene.tasks[0])
     changed = work.model_copy(update={"base": work.base.model_copy(update={"digest": "0" * 64})})
     with pytest.raises(BaseMismatch, match="weights or the preprocessing have changed"):
-        Learner(str(scene.home.path), tiny.Teller()).work(changed)
+        Learner(str(scene.home.path), tiny.LeaseClient()).work(changed)
 
 
 def test_measuring_gives_what_training_measured(scene: Scene) -> None:
@@ -224,7 +226,7 @@ def test_measuring_gives_what_training_measured(scene: Scene) -> None:
         pairs=((two, first), (one, generic), (two, generic)),
         attempt=1,
     )
-    measured = Learner(str(scene.home.path), tiny.Teller()).work(work)
+    measured = Learner(str(scene.home.path), tiny.LeaseClient()).work(work)
     assert isinstance(measured, Measured)
     wanted = [scene.trained[1].pairs[1], scene.trained[0].pairs[0], scene.trained[1].pairs[0]]
     assert [pair.on for pair in measured.pairs] == ["task1", "generic", "generic"]
@@ -255,7 +257,7 @@ def test_a_measure_has_one_dense_vector_at_a_time(
     pairs = tuple((ref, tiny.generic(scene.home)) for ref in scene.refs)
     base = tiny.train_work(scene.home, scene.tasks[0]).base
     work = MeasureWork(run_id="measure", base=base, pairs=pairs, attempt=1)
-    Learner(str(scene.home.path), tiny.Teller()).work(work)
+    Learner(str(scene.home.path), tiny.LeaseClient()).work(work)
     assert most == [1, 1]
 
 
@@ -265,7 +267,7 @@ def test_behind_a_head_the_change_of_the_logits_is_measured(scene: Scene) -> Non
     probed = tiny.shard_of(scene.tasks[0]).model_copy(update={"head": one.head_blob})
     base = tiny.train_work(scene.home, scene.tasks[0]).base
     work = MeasureWork(run_id="measure", base=base, pairs=((two, probed), (one, probed)), attempt=1)
-    measured = Learner(str(scene.home.path), tiny.Teller()).work(work)
+    measured = Learner(str(scene.home.path), tiny.LeaseClient()).work(work)
     assert isinstance(measured, Measured)
     materials, module = scene.materials, scene.materials.linearized()
     head = materials.head(one.head_blob)
@@ -303,7 +305,7 @@ def test_a_refresh_takes_a_vector_out_of_the_way(
 ) -> None:
     monkeypatch.setattr(refresh, "RefreshConfig", partial(RefreshConfig, samples=60))
     monkeypatch.setattr(reports, "SECONDS", 0.0)
-    second, teller = tiny.shard_of(scene.tasks[1], ordinal=2), tiny.Teller()
+    second, teller = tiny.shard_of(scene.tasks[1], ordinal=2), tiny.LeaseClient()
     found = Learner(str(scene.home.path), teller).work(refresh_work(scene, second))
     assert isinstance(found, Refreshed)
     assert found.accepted, found.reason
@@ -323,7 +325,7 @@ def test_a_refresh_takes_a_vector_out_of_the_way(
     at = {"digest": found.vector_digest, "blob": found.vector_blob, "version": 2, "parent": 1}
     changed = {"vector": scene.refs[0].model_copy(update=at), "first": scene.refs[0]}
     work = refresh_work(scene, second).model_copy(update=changed)
-    again = Learner(str(scene.home.path), tiny.Teller()).work(work)
+    again = Learner(str(scene.home.path), tiny.LeaseClient()).work(work)
     assert isinstance(again, Refreshed)
     assert again.metrics["own_change"] == pytest.approx(found.metrics["own_change"], rel=1e-3)
 
@@ -335,7 +337,7 @@ def test_a_refresh_gives_way_and_goes_on_with_the_same_numbers(
     monkeypatch.setattr(reports, "SECONDS", 0.0)
     work = refresh_work(scene, tiny.shard_of(scene.tasks[1], ordinal=2))
     work = work.model_copy(update={"run_id": "gives way"})
-    teller = tiny.Teller(gives_way_at=[2, 4])
+    teller = tiny.LeaseClient(gives_way_at=[2, 4])
     for _ in range(2):
         with pytest.raises(GivesWay):
             Learner(str(scene.home.path), teller).work(work)
@@ -343,7 +345,7 @@ def test_a_refresh_gives_way_and_goes_on_with_the_same_numbers(
     assert isinstance(found, Refreshed)
     assert [told.step for told in teller.told] == [1, 2, 3, 4, 5, 6]
     checkpoints(scene.home, work.run_id).clear()
-    whole = Learner(str(scene.home.path), tiny.Teller()).work(work)
+    whole = Learner(str(scene.home.path), tiny.LeaseClient()).work(work)
     assert isinstance(whole, Refreshed)
     assert found.vector_digest == whole.vector_digest
     assert found.curves == whole.curves
@@ -357,7 +359,7 @@ def test_a_measure_gives_way_and_measures_what_is_left(
     first, second = map(tiny.shard_of, scene.tasks)
     pairs = ((two, first), (one, second), (one, first))
     work = MeasureWork(run_id="measure and wait", base=base, pairs=pairs, attempt=1)
-    teller = tiny.Teller(gives_way_at=[1])
+    teller = tiny.LeaseClient(gives_way_at=[1])
     with pytest.raises(GivesWay):
         Learner(str(scene.home.path), teller).work(work)
     probes: list[str] = []
@@ -372,7 +374,7 @@ def test_a_measure_gives_way_and_measures_what_is_left(
     assert probes == ["task2"]
     assert [(told.step, told.steps) for told in teller.told] == [(2, 3), (3, 3)]
     checkpoints(scene.home, work.run_id).clear()
-    assert found == Learner(str(scene.home.path), tiny.Teller()).work(work)
+    assert found == Learner(str(scene.home.path), tiny.LeaseClient()).work(work)
 
 
 def test_a_refresh_that_gains_too_little_keeps_the_old_vector(
@@ -381,7 +383,7 @@ def test_a_refresh_that_gains_too_little_keeps_the_old_vector(
     strict = partial(RefreshConfig, steps=8, samples=60, most_change=0.0)
     monkeypatch.setattr(refresh, "RefreshConfig", strict)
     second = tiny.shard_of(scene.tasks[1], ordinal=2)
-    found = Learner(str(scene.home.path), tiny.Teller()).work(refresh_work(scene, second))
+    found = Learner(str(scene.home.path), tiny.LeaseClient()).work(refresh_work(scene, second))
     assert isinstance(found, Refreshed)
     assert not found.accepted
     assert "less than 5% would be gained" in found.reason
@@ -393,8 +395,8 @@ def test_a_grown_shard_takes_the_place_of_the_earlier_one(scene: Scene) -> None:
     other = tiny.submission(scene.home, 7, rows=48)
     grown = Shard(task="task1", ordinal=1, blob=other.shard, version=2)
     task = new_task(scene.home, 4, steps=4)
-    before = train(scene.home, task, tiny.Teller(tiny.shard_of(scene.tasks[0])))
-    after = train(scene.home, task, tiny.Teller(grown))
+    before = train(scene.home, task, tiny.LeaseClient(tiny.shard_of(scene.tasks[0])))
+    after = train(scene.home, task, tiny.LeaseClient(grown))
     assert before.curves["penalty"] != after.curves["penalty"]
     assert after.pairs[0].shard_digest == other.shard.digest
 

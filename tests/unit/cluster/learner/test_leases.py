@@ -37,8 +37,8 @@ def test_who_asks_for_steps_tells_of_the_one_before(
     home: Home, monkeypatch: pytest.MonkeyPatch, seconds: float
 ) -> None:
     """Once for as many seconds as it was told; where a step takes longer, for every one."""
-    monkeypatch.setattr(tiny.Teller, "seconds", seconds)
-    teller = tiny.Teller(tiny.generic(home))
+    monkeypatch.setattr(tiny.LeaseClient, "seconds", seconds)
+    teller = tiny.LeaseClient(tiny.generic(home))
     train(home, new_task(home, 3), teller)
     steps = [step for step, _ in teller.asked]
     assert steps[:2] == [0, 1]  # how long one takes is found out
@@ -66,7 +66,7 @@ def test_a_lease_is_as_long_as_the_coordinator_said_with_the_one_before(
         seconds.append(wanted)
         return min(5, left)
 
-    class Longer(tiny.Teller):
+    class Longer(tiny.LeaseClient):
         def __call__(self, asked: Lease) -> Leave:
             self.seconds += 1
             return super().__call__(asked)
@@ -76,7 +76,7 @@ def test_a_lease_is_as_long_as_the_coordinator_said_with_the_one_before(
     assert seconds == [0.0, 3.0, 4.0]
 
 
-class Removing(tiny.Teller):
+class Removing(tiny.LeaseClient):
     """The first of its shards is gone with the second lease."""
 
     arrivals: Arrivals
@@ -104,7 +104,7 @@ def test_samples_that_steps_see_no_more_are_not_kept(
     assert [store.name for store in runs[0]._stores.values()] == [shards[1].task]
 
 
-class Recording(tiny.Teller):
+class Recording(tiny.LeaseClient):
     """Remembers what it told, as the coordinator does. The newcomer is there when the second lease
     is asked for; the third is recorded, and its answer lost."""
 
@@ -129,7 +129,7 @@ def test_a_run_that_died_in_a_lease_goes_on_with_the_same_numbers(
     monkeypatch.setattr(training, "CHECKPOINT_SECONDS", -1.0)  # one at every lease
     task, generic = new_task(home, 1), tiny.generic(home)
     newcomer = tiny.shard_of(new_task(home, 2), ordinal=2)
-    whole = train(home, task, tiny.Teller(generic, newcomer=newcomer, joining=5))
+    whole = train(home, task, tiny.LeaseClient(generic, newcomer=newcomer, joining=5))
     store = checkpoints(home, tiny.train_work(home, task).run_id)
     store.clear()
     teller = Recording(generic, newcomer)
@@ -144,7 +144,7 @@ def test_a_run_that_died_in_a_lease_goes_on_with_the_same_numbers(
     assert teller.leases == 3 + 3
 
 
-class Wanted(tiny.Teller):
+class Wanted(tiny.LeaseClient):
     """Somebody waits for the place of the run, all the time."""
 
     def __call__(self, asked: Lease) -> Leave:
@@ -166,12 +166,12 @@ def test_a_run_that_gives_its_place_back_goes_on_with_the_same_numbers(
     with pytest.raises(GivesWay):
         train(home, task, Wanted(generic), attempt=3)
     assert newest(store) == 10  # every attempt does something
-    resumed = train(home, task, tiny.Teller(generic), attempt=4)
+    resumed = train(home, task, tiny.LeaseClient(generic), attempt=4)
     assert resumed.vector_digest == whole.vector_digest
     assert resumed.curves == whole.curves
 
 
-class Paged(tiny.Teller):
+class Paged(tiny.LeaseClient):
     """Of those who wait, one joins at each lease, and a page is one."""
 
     def __init__(self, waiting: list[Shard]) -> None:

@@ -13,7 +13,7 @@ from tests.support.learned import Scene, new_task, train
 def test_a_run_that_is_lost_before_it_told_leaves_nothing_beside_what_the_next_attempt_stores(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    task, teller = new_task(scene.home, 21, steps=3), tiny.Teller(tiny.generic(scene.home))
+    task, teller = new_task(scene.home, 21, steps=3), tiny.LeaseClient(tiny.generic(scene.home))
 
     def stored() -> set[str]:
         return {one.digest for one in scene.home.blobs().stored()}

@@ -29,7 +29,7 @@ def new_task(home: Home, **options: Any) -> Submission:
 
 @pytest.mark.parametrize("share", ["samples", "statistics"])
 def test_a_training_tells_what_it_does_before_and_after_its_steps(home: Home, share: str) -> None:
-    teller = tiny.Teller(tiny.generic(home))
+    teller = tiny.LeaseClient(tiny.generic(home))
     found = train(home, new_task(home, share=share), teller)
     *before, last = teller.told
     shared = [Phase.STATISTICS] if share == "statistics" else []
@@ -41,8 +41,8 @@ def test_a_training_tells_what_it_does_before_and_after_its_steps(home: Home, sh
 
 
 def test_an_import_tells_what_it_does(home: Home) -> None:
-    task, teller = new_task(home), tiny.Teller()
-    vector = train(home, task, tiny.Teller()).vector_blob
+    task, teller = new_task(home), tiny.LeaseClient()
+    vector = train(home, task, tiny.LeaseClient()).vector_blob
     imported = task.model_copy(update={"vector_blob": vector})
     train(home, imported, teller)
     assert [one.phase for one in teller.told] == [Phase.LOADING, Phase.HEAD, Phase.MEASURING]

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from cluster.learner import prepared
-from cluster.learner.prepared import Prepared, Shelf
+from cluster.learner.prepared import Prepared, SpillBuffer
 from cluster.runtime import memory
 from tacl.errors import StorageUnavailable
 
@@ -44,7 +44,7 @@ class Counted:
 
 def test_rows_are_read_when_one_is_asked_for_and_prepared_one_by_one() -> None:
     counted = Counted()
-    rows = Prepared(counted.raws, counted, Shelf(Path()))
+    rows = Prepared(counted.raws, counted, SpillBuffer(Path()))
     assert counted.read == 0
     assert len(rows) == 4
     assert not counted.asked
@@ -63,7 +63,7 @@ def test_large_originals_are_prepared_together_and_kept_no_longer(
 ) -> None:
     monkeypatch.setattr(prepared, "LARGE", 5)
     counted = Counted()
-    shelf = Shelf(Path())
+    shelf = SpillBuffer(Path())
     rows = Prepared(counted.raws, counted, shelf)
     assert len(rows) == 4
     assert [row.item() for row in (*rows, *rows)] == [2, 3, 0, 1] * 2
@@ -78,7 +78,7 @@ def test_large_originals_that_would_take_more_are_prepared_one_by_one(
     monkeypatch.setattr(prepared, "LARGE", 5)
     counted = Counted()
     counted.dtype = torch.int64
-    rows = Prepared(counted.raws, counted, Shelf(Path()))
+    rows = Prepared(counted.raws, counted, SpillBuffer(Path()))
     assert rows[1].item() == 3
     assert counted.asked == ["ab", "cde"]  # the first says how much they take
 
@@ -110,7 +110,7 @@ def decoded(items: Sequence[torch.Tensor]) -> list[bytes]:
 
 
 def test_what_stays_in_memory_of_pictures_of_many_tasks_is_bounded(tmp_path: Path) -> None:
-    decoder, shelf = Decoder(), Shelf(tmp_path, room=3 * MB)
+    decoder, shelf = Decoder(), SpillBuffer(tmp_path, room=3 * MB)
     tasks = [Prepared(lambda t=t: pictures(t), decoder, shelf) for t in range(TASKS)]
     tracemalloc.start()
     first_bytes = [[item[0, 0].item() for item in items] for items in (*tasks, *tasks)]
@@ -124,7 +124,7 @@ def test_what_stays_in_memory_of_pictures_of_many_tasks_is_bounded(tmp_path: Pat
 
 def test_texts_are_the_same_wherever_they_lie_and_bounded(tmp_path: Path) -> None:
     texts = [f"é{number}" * 1000 * (number > 0) for number in range(ROWS)]
-    shelf = Shelf(tmp_path, room=3000)
+    shelf = SpillBuffer(tmp_path, room=3000)
     items = Prepared(lambda: [*texts], lambda raw: torch.tensor([*map(ord, str(raw))]), shelf)
     expected = [[*map(ord, text)] for text in texts]
     assert [item.tolist() for item in items] == [item.tolist() for item in items] == expected
@@ -132,7 +132,7 @@ def test_texts_are_the_same_wherever_they_lie_and_bounded(tmp_path: Path) -> Non
 
 
 def test_a_short_text_that_lies_in_the_file_takes_a_number_of_the_memory(tmp_path: Path) -> None:
-    many, shelf = 5000, Shelf(tmp_path, room=0)
+    many, shelf = 5000, SpillBuffer(tmp_path, room=0)
     items = Prepared(lambda: ["some words"] * many, lambda raw: torch.ones(20), shelf)
     tracemalloc.start()
     for _ in items:
@@ -143,7 +143,7 @@ def test_a_short_text_that_lies_in_the_file_takes_a_number_of_the_memory(tmp_pat
 
 
 def test_a_short_text_counts_as_what_it_takes_of_the_memory(tmp_path: Path) -> None:
-    shelf = Shelf(tmp_path, room=MB)
+    shelf = SpillBuffer(tmp_path, room=MB)
     tracemalloc.start()
     for number in range(20_000):
         shelf.put(b"%d" % number)
@@ -153,14 +153,14 @@ def test_a_short_text_counts_as_what_it_takes_of_the_memory(tmp_path: Path) -> N
 
 
 def test_what_is_prepared_takes_the_room_of_its_original(tmp_path: Path) -> None:
-    shelf = Shelf(tmp_path, room=5 * MB // 2 + 3 * prepared.BESIDE)  # two and one original
+    shelf = SpillBuffer(tmp_path, room=5 * MB // 2 + 3 * prepared.BESIDE)  # two and one original
     items = Prepared(lambda: pictures(0)[:2], Decoder(), shelf)
     assert [item[0, 0].item() for item in items] == [raw[0] for raw in pictures(0)[:2]]
     assert sum(map(len, shelf._held.values())) == 2 * MB  # else one had gone to the file
 
 
 def test_rows_that_nobody_can_ask_for_leave_their_room(tmp_path: Path) -> None:
-    shelf = Shelf(tmp_path, room=2 * MB)
+    shelf = SpillBuffer(tmp_path, room=2 * MB)
     items = Prepared(lambda: pictures(0), Decoder(), shelf)
     assert items[-1][0, 0].item() == pictures(0)[-1][0]
     del items
@@ -175,21 +175,21 @@ def test_rows_are_the_same_wherever_they_lie(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int, large: int
 ) -> None:
     monkeypatch.setattr(prepared, "LARGE", large)
-    items = Prepared(lambda: pictures(0), Decoder(), Shelf(tmp_path, room))
+    items = Prepared(lambda: pictures(0), Decoder(), SpillBuffer(tmp_path, room))
     expected = decoded([*map(Decoder(), pictures(0))])
     assert decoded(items) == decoded(items[:]) == expected
 
 
 def test_where_no_file_can_be_written_rows_stay_in_memory(tmp_path: Path) -> None:
     (tmp_path / "no folder").touch()
-    shelf = Shelf(tmp_path / "no folder", room=0)
+    shelf = SpillBuffer(tmp_path / "no folder", room=0)
     assert [shelf.get(shelf.put(row)) for row in (b"one", b"", b"three")] == [b"one", b"", b"three"]
 
 
 def test_what_is_left_of_a_disk_is_for_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    shelf = Shelf(tmp_path, room=0)
+    shelf = SpillBuffer(tmp_path, room=0)
     first = shelf.put(b"one")
     monkeypatch.setattr(prepared, "SPARE", 1 << 60)
     places = [shelf.put(row) for row in (b"two", b"three")]
@@ -201,7 +201,7 @@ def test_what_is_left_of_a_disk_is_for_others(
 def test_where_neither_disk_nor_memory_has_room_it_is_said_and_nothing_filled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shelf = Shelf(tmp_path, room=0)
+    shelf = SpillBuffer(tmp_path, room=0)
     monkeypatch.setattr(prepared, "SPARE", 1 << 60)
     first = shelf.put(b"one")
     monkeypatch.setattr(memory, "free", lambda: memory.limit() // 20)
@@ -213,7 +213,7 @@ def test_where_neither_disk_nor_memory_has_room_it_is_said_and_nothing_filled(
 def test_rows_go_to_a_disk_again_that_has_room_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shelf = Shelf(tmp_path, room=0)
+    shelf = SpillBuffer(tmp_path, room=0)
     with monkeypatch.context() as full:
         full.setattr(prepared, "SPARE", 1 << 60)
         first = shelf.put(b"one")
@@ -226,7 +226,7 @@ def test_rows_go_to_a_disk_again_that_has_room_again(
 def test_a_row_that_a_disk_does_not_give_may_be_had_by_another_attempt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: OSError | bytes
 ) -> None:
-    shelf = Shelf(tmp_path, room=0)
+    shelf = SpillBuffer(tmp_path, room=0)
     place = shelf.put(b"one")
 
     def pread(*_: int) -> bytes:
@@ -240,7 +240,7 @@ def test_a_row_that_a_disk_does_not_give_may_be_had_by_another_attempt(
 
 
 def test_a_row_that_a_disk_gives_as_another_is_none(tmp_path: Path) -> None:
-    shelf = Shelf(tmp_path, room=0)
+    shelf = SpillBuffer(tmp_path, room=0)
     rows = [shelf.put(row) for row in (b"one", b"", b"three")]
     assert [*map(shelf.get, rows)] == [b"one", b"", b"three"]
     os.pwrite(shelf._file.fileno(), b"tree", rows[2] + prepared.HEADER.size)
@@ -253,7 +253,7 @@ def test_no_more_is_read_than_was_written_whatever_a_disk_gives_as_a_size(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Memory is taken for all that is asked for: 4 GB for a header of ones."""
-    shelf, read, asked = Shelf(tmp_path, room=0), os.pread, list[int]()
+    shelf, read, asked = SpillBuffer(tmp_path, room=0), os.pread, list[int]()
     place = shelf.put(b"one")
 
     def pread(file: int, size: int, offset: int) -> bytes:
@@ -275,7 +275,7 @@ def test_a_row_that_could_not_be_prepared_can_be_asked_for_again(tmp_path: Path)
             raise OSError("the disk is away")
         return torch.tensor([len(raw)])
 
-    rows = Prepared(lambda: ["three"], prepare, Shelf(tmp_path))
+    rows = Prepared(lambda: ["three"], prepare, SpillBuffer(tmp_path))
     with pytest.raises(OSError, match="away"):
         rows[0]
     assert rows[0].tolist() == [5]
@@ -283,7 +283,7 @@ def test_a_row_that_could_not_be_prepared_can_be_asked_for_again(tmp_path: Path)
 
 def test_zeros_that_a_disk_gives_are_no_row_nor_is_another_row(tmp_path: Path) -> None:
     """As after a write that it lost, or put elsewhere."""
-    shelf = Shelf(tmp_path, room=0)
+    shelf = SpillBuffer(tmp_path, room=0)
     first, second, third = (shelf.put(row) for row in (b"one", b"two", b"three"))
     file, size = shelf._file.fileno(), second - first
     os.pwrite(file, bytes(size), first)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cluster.learner.progress import now_and_then
+from cluster.learner.progress import throttled
 
 
 def test_a_step_is_told_at_most_once_a_second() -> None:
@@ -12,7 +12,7 @@ def test_a_step_is_told_at_most_once_a_second() -> None:
         told.append(said)
         return len(told) == 2
 
-    tell_now_and_then, answers = now_and_then(tell, lambda: now), []
+    tell_now_and_then, answers = throttled(tell, lambda: now), []
     for step in range(1, 31):
         now = 0.3 * step
         answers.append(tell_now_and_then(step, 30, 1 / step))

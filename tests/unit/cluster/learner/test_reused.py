@@ -35,7 +35,7 @@ def done(home: Home, tasks: list[int]) -> dict[str, str]:
     for number in tasks:
         options = {"engine": "deepspeed", "zero_stage": number % 2, "steps": 6}
         task = new_task(home, number, **options)
-        found = train(home, task, tiny.Teller(generic))
+        found = train(home, task, tiny.LeaseClient(generic))
         digest = found.vector_digest
         if number != tasks[-1]:
             measure(home, ((tiny.published(task, found), generic),))
@@ -53,7 +53,7 @@ def own_bytes(file: Path) -> str:
 def measure(home: Home, pairs: tuple[tuple[VectorRef, Shard], ...]) -> None:
     """On one thread, whatever the training took."""
     work = MeasureWork(run_id="measure", base=home.founded().base, pairs=pairs, attempt=1)
-    Learner(str(home.path), tiny.Teller()).work(work)
+    Learner(str(home.path), tiny.LeaseClient()).work(work)
 
 
 @pytest.mark.train

@@ -61,7 +61,7 @@ def test_where_no_file_can_be_written_each_has_its_own(
     before = params.digest(backbone.encoder.state_dict())
     share(backbone, folder)
     assert before == params.digest(backbone.encoder.state_dict())
-    assert "theta0 has memory of its own here" in caplog.text
+    assert "theta0 is not shared with other processes" in caplog.text
 
 
 def test_what_is_written_into_it_stays_in_this_process(tmp_path: Path) -> None:

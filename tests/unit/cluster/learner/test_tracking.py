@@ -44,13 +44,13 @@ def mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MlflowClient:
     """What asks the store that trainings write to."""
     monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "mlflow").as_uri())
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-    monkeypatch.setattr(tracking, "PATIENCE", 120.0)  # to import it takes 10 s of a busy machine
+    monkeypatch.setattr(tracking, "TIMEOUT", 120.0)  # to import it takes 10 s of a busy machine
     return MlflowClient((tmp_path / "mlflow").as_uri())
 
 
 def trained(home: Home, number: int, attempt: int = 1, dies_at: int | None = None) -> Trained:
     task = tiny.submission(home, number, steps=STEPS, engine="plain")
-    teller = tiny.Teller(tiny.generic(home), dies_at=dies_at)
+    teller = tiny.LeaseClient(tiny.generic(home), dies_at=dies_at)
     found = Learner(str(home.path), teller).work(tiny.train_work(home, task, attempt))
     assert isinstance(found, Trained)
     return found
@@ -86,7 +86,7 @@ def test_a_training_that_died_goes_on_in_its_run(
     home: Home, mlflow: MlflowClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "mine")
-    monkeypatch.setattr(tiny.Teller, "seconds", -1.0)  # every step is asked for
+    monkeypatch.setattr(tiny.LeaseClient, "seconds", -1.0)  # every step is asked for
     monkeypatch.setattr(training, "CHECKPOINT_SECONDS", -1.0)  # and is a checkpoint
     with pytest.raises(ConnectionError):
         trained(home, 2, dies_at=3)
@@ -152,7 +152,7 @@ def test_a_tracker_that_fails_or_hangs_keeps_nobody(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     heard = Heard()
-    monkeypatch.setattr(tracking, "PATIENCE", 0.5)
+    monkeypatch.setattr(tracking, "TIMEOUT", 0.5)
     monkeypatch.setattr(tracking, "SECONDS", 0.05)
     listening(monkeypatch, lambda: heard, Broken, Slow)
     started = time.monotonic()

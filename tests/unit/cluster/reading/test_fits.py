@@ -15,7 +15,15 @@ from cluster.coordinator.outdated import Outdated
 from cluster.domain.compositions import Composition, Fitted, FittedHead, Merged, RecipeTerm
 from cluster.domain.tasks import VectorRef
 from cluster.domain.work import FitWork
-from cluster.reading.fits import HeadFit, added, added_by, answering, asked, begun, told
+from cluster.reading.fits import (
+    HeadFit,
+    added,
+    added_by,
+    answering,
+    fits_in_use,
+    fits_shown,
+    warm_start,
+)
 from cluster.registry import Recipe
 from cluster.registry.compositions import ModelTable
 from cluster.scheduler.state import Node
@@ -53,9 +61,9 @@ def test_a_fit_goes_on_from_the_one_that_has_most_of_it_and_saw_nothing_else(
         if one.heads.keys() <= champions.keys()
         and all(OWNERS.get(task, owner) == owner for task in one.heads)
     ]
-    found = begun(fits, owner, champions)
+    found = warm_start(fits, owner, champions)
     assert (found and found.run_id) == (str(max(may)[1]) if may else None)
-    assert begun([replace(one, novelty=None) for one in fits], owner, champions) is None
+    assert warm_start([replace(one, novelty=None) for one in fits], owner, champions) is None
 
 
 @given(st.lists(CHAMPIONS, max_size=8), st.lists(st.sets(VECTORS), max_size=8))
@@ -64,7 +72,7 @@ def test_every_model_answers_with_the_same_fit(
 ) -> None:
     fits = [fit(number, vectors) for number, vectors in enumerate(sets)]
     models = models_of(recipes)
-    needed = asked(fits, models, OWNERS)
+    needed = fits_in_use(fits, models, OWNERS)
     left = [one for one in fits if one.run_id in needed]
     for model in models:
         assert answering(left, model, OWNERS) == answering(fits, model, OWNERS)
@@ -97,7 +105,7 @@ def test_everybody_is_told_the_same_of_champions(
     sets: list[dict[str, str]], champions: dict[str, str]
 ) -> None:
     fits = [fit(number, vectors) for number, vectors in enumerate(sets)]
-    left = [one for one in fits if one.run_id in told(fits, champions)]
+    left = [one for one in fits if one.run_id in fits_shown(fits, champions)]
     for viewer in ({"ann"}, {"bob"}, set[str](), {"ann", "bob"}):
         for champion in champions.items():
             last = [

@@ -24,7 +24,7 @@ from cluster.domain.compositions import Composition
 from cluster.domain.tasks import GENERIC
 from cluster.domain.work import FitWork, asked_by
 from cluster.registry import Found, Registry
-from cluster.registry.dialects import engine_of, hold
+from cluster.registry.dialects import acquire_writer, engine_of
 from cluster.registry.migrating import Migrated, _AnySchema, migrate
 from cluster.registry.schema import METADATA, REQUEST, REVISION, RUN, VERSION
 from tacl.errors import BadConfig, HomeInUse, StorageUnavailable
@@ -144,7 +144,7 @@ def test_recipes_of_before_are_found_by_the_event_that_made_them_a_model(
         found = [model.digest for model in registry.recipes_since(0)]
         assert sorted(found) == sorted(d for d in kept if any(text.endswith(d) for text in said))
         assert found
-        assert registry.recipes_since(registry.happened(-1)[0]) == []
+        assert registry.recipes_since(registry.events_after(-1)[0]) == []
 
 
 def holds(model: Composition, task: str) -> bool:
@@ -241,7 +241,7 @@ def test_a_process_that_dies_in_it_has_done_nothing(
 def test_what_a_cluster_writes_is_not_migrated(tmp_path: Path, postgres_server: Server) -> None:
     url = moved(unpacked(tmp_path).registry_url, postgres_server.new_database())
     with engine_of(url).connect() as writer:
-        assert hold(writer)
+        assert acquire_writer(writer)
         with pytest.raises(HomeInUse, match="another cluster"):
             migrate(url, tmp_path)
         writer.invalidate()  # else the pool keeps it, with its lock

@@ -41,10 +41,10 @@ def test_the_database_refuses_it_to_write(read: Registry, registry: Registry, wr
 def test_what_is_read_in_a_moment_is_of_one(registry: Registry, read: Registry) -> None:
     accept(registry, "a")
     with read.moment():
-        assert read.happened(-1)[0] == read.happened(0)[0]
-        before = read.happened(-1)
+        assert read.events_after(-1)[0] == read.events_after(0)[0]
+        before = read.events_after(-1)
         accept(registry, "b")
-        assert read.happened(-1) == before
+        assert read.events_after(-1) == before
         assert read.task_names() == ["a"]
         assert [shard.task for shard in read.shards("b")] == []
     assert read.task_names() == ["a", "b"]
@@ -82,7 +82,7 @@ def test_a_server_that_does_not_answer_cannot_be_reached(
     lets_in: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("psycopg")
-    monkeypatch.setattr(dialects, "PATIENCE", 0.2)
+    monkeypatch.setattr(dialects, "TIMEOUT", 0.2)
     with silent(lets_in) as url, pytest.raises(BadConfig, match="cannot be reached.*timeout"):
         Registry(url, read_only=True)
 
@@ -94,7 +94,7 @@ def test_who_reads_does_not_wait_for_ever_for_an_answer(
     """And reads again once there are answers."""
     registry = Registry(url := postgres_server.new_database())
     accept(registry, "a")
-    monkeypatch.setattr(dialects, "PATIENCE", 0.2)
+    monkeypatch.setattr(dialects, "TIMEOUT", 0.2)
     read = Registry(url, read_only=True)
     with registry._engine.begin() as db:
         db.execute(sa.text("LOCK TABLE task IN ACCESS EXCLUSIVE MODE"))
@@ -114,16 +114,16 @@ def test_who_writes_does_not_wait_for_ever_for_an_answer(
 ) -> None:
     """And is still the one that writes once there are answers."""
     other = Registry(url := postgres_server.new_database())
-    monkeypatch.setattr(Registry, "patience", 0.2)
+    monkeypatch.setattr(Registry, "answer_timeout", 0.2)
     registry = Registry(url)
-    registry.hold()
+    registry.acquire_writer()
     with other._engine.begin() as db:
         db.execute(sa.text("LOCK TABLE meta, task IN ACCESS EXCLUSIVE MODE"))
         with pytest.raises(StorageUnavailable, match="timeout"):
             accept(registry, "a")
         with pytest.raises(StorageUnavailable, match="timeout"):
-            registry.keep()
-    registry.keep()
+            registry.check_writer()
+    registry.check_writer()
     accept(registry, "b")
     assert registry.task_names() == ["b"]
     registry.close()

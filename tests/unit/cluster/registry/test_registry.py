@@ -311,7 +311,7 @@ def test_models_of_users(registry: Registry) -> None:
 def test_recipes_that_became_a_model_since_an_event_are_found_once(registry: Registry) -> None:
     publish(registry, "a")
     registry.compose(model(registry, "bob", 1.0), Request("1", "asked", "answer"))
-    before = registry.happened(-1)[0]
+    before = registry.events_after(-1)[0]
     assert registry.recipes_since(before) == []
     for user in ("alice", "bob"):
         registry.compose(model(registry, user, 0.5), Request(user, "asked", "answer"))

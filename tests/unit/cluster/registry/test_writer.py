@@ -19,14 +19,14 @@ def test_who_was_superseded_writes_no_more(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'registry.db'}"
     first, second = Registry(url), Registry(url)
     first.founded(BASE, GENERIC_BLOB)
-    first.hold()
+    first.acquire_writer()
     accept(first, "a")
-    first.keep()
-    second.hold()
+    first.check_writer()
+    second.acquire_writer()
     with pytest.raises(HomeInUse, match="another cluster writes the registry sqlite"):
         accept(first, "b")
     with pytest.raises(HomeInUse):
-        first.keep()
+        first.check_writer()
     accept(second, "c")
     assert [task.name for task in first.tasks()] == ["a", "c"]
     first.close()
@@ -47,7 +47,7 @@ def test_a_writer_whose_connection_was_cut_is_superseded_and_ends(
     with pytest.raises(HomeInUse):
         first.known(process.work.run_id, 0)
     with pytest.raises((HomeInUse, StorageUnavailable)):
-        first.coordinator._registry.keep()  # it finds its connection cut
+        first.coordinator._registry.check_writer()  # it finds its connection cut
     with pytest.raises(HomeInUse):
         first.coordinator.tick()
     second.submit(ADMIN, submission(first.home, "c"))
@@ -71,7 +71,7 @@ def test_a_connection_that_was_cut_is_made_again_with_its_lock(
     scene.submit("a")
     other = Registry(url)
     with pytest.raises(HomeInUse):
-        other.hold()
+        other.acquire_writer()
     scene.coordinator.tick()
     scene.coordinator.close()
 
@@ -81,5 +81,5 @@ def test_a_standby_takes_no_writes_now(postgres_server: Server) -> None:
     Registry(url := postgres_server.new_database()).close()
     standby = Registry(f"{url}%20-cdefault_transaction_read_only%3Don")
     with pytest.raises(StorageUnavailable, match="read-only transaction"):
-        standby.hold()
+        standby.acquire_writer()
     standby.close()

@@ -21,7 +21,7 @@ from cluster.coordinator.core import Coordinator
 from cluster.domain.base import RequestContext
 from cluster.domain.compositions import CompositionMethod
 from cluster.runtime import backup as backups
-from cluster.runtime import near
+from cluster.runtime import local_socket
 from cluster.runtime.backup import backup, restore
 from cluster.runtime.doctor import damage
 from cluster.storage.blobs import Blobs
@@ -344,5 +344,5 @@ def test_a_head_that_is_not_seen_may_be_on_this_machine(
     monkeypatch.setattr(Home, "_locked", lambda self: True)
     with pytest.raises(HomeInUse, match="another machine"):
         backup(home, tmp_path / "target", quiet)
-    monkeypatch.setattr(near, "answers", lambda *_: True)
+    monkeypatch.setattr(local_socket, "answers", lambda *_: True)
     assert backup(home, tmp_path / "target", quiet).files > 0

@@ -12,7 +12,7 @@ from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayTaskError
 from cluster.domain.outcomes import Lost
 from cluster.domain.work import Lease
 from cluster.runtime import connection
-from cluster.runtime.connection import PAUSE, Patience
+from cluster.runtime.connection import PAUSE, RetryPolicy
 from tacl.errors import StorageUnavailable, UnknownTask
 
 
@@ -25,27 +25,27 @@ GONE = (ActorUnavailableError("away", b"a" * 16), ValueError("no actor of that n
 
 @pytest.mark.parametrize("error", GONE)
 def test_a_lost_actor_is_waited_for_until_it_is_late(error: Exception) -> None:
-    assert Patience(60, Lost).after(error) == PAUSE
+    assert RetryPolicy(60, Lost).after(error) == PAUSE
     with pytest.raises(Lost, match=str(error).split()[0]):
-        Patience(-1, Lost).after(error)
+        RetryPolicy(-1, Lost).after(error)
 
 
 def test_an_answer_is_raised_as_it_was() -> None:
     with pytest.raises(UnknownTask):
-        Patience(60, Lost).after(of_task(UnknownTask("no such task")))
+        RetryPolicy(60, Lost).after(of_task(UnknownTask("no such task")))
     with pytest.raises(StorageUnavailable):
-        Patience(60, Lost).after(of_task(StorageUnavailable("full")))
+        RetryPolicy(60, Lost).after(of_task(StorageUnavailable("full")))
     with pytest.raises(GetTimeoutError):
-        Patience(60, Lost).after(GetTimeoutError("slow"))
+        RetryPolicy(60, Lost).after(GetTimeoutError("slow"))
 
 
 def test_a_run_waits_for_the_disk_and_meets_defects_as_they_were() -> None:
-    run = Patience(60, Lost, of_run=True)
+    run = RetryPolicy(60, Lost, of_run=True)
     assert run.after(of_task(StorageUnavailable("full"))) == PAUSE
     with pytest.raises(KeyError):
         run.after(of_task(KeyError("a defect")))
     with pytest.raises(Lost):
-        Patience(-1, Lost, of_run=True).after(of_task(StorageUnavailable("full")))
+        RetryPolicy(-1, Lost, of_run=True).after(of_task(StorageUnavailable("full")))
 
 
 class Handle:
@@ -69,11 +69,11 @@ def test_a_run_looks_its_coordinator_up_once_and_again_when_it_is_lost(
     monkeypatch.setattr(connection, "coordinator", lambda: next(found))
     monkeypatch.setattr(connection.ray, "get", lambda answer: answer)
     monkeypatch.setattr(connection, "PAUSE", 0.0)
-    monkeypatch.setattr(connection.Coordinators, "answered", -math.inf)
-    run, begun = connection.Coordinators(), time.monotonic()
+    monkeypatch.setattr(connection.CoordinatorClient, "answered", -math.inf)
+    run, begun = connection.CoordinatorClient(), time.monotonic()
     for step in range(3):
         assert run(Lease(run_id="run", first=step, last=step, attempt=1)) == "shards"
-    assert begun <= connection.Coordinators.answered <= time.monotonic()
+    assert begun <= connection.CoordinatorClient.answered <= time.monotonic()
     assert vars(pickle.loads(pickle.dumps(run))) == {"_handle": None}  # which stays behind
     handles[0].errors = [ActorUnavailableError("away", b"a" * 16)]
     assert run(Lease(run_id="run", first=3, last=3, attempt=1)) == "shards"

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from cluster.coordinator.core import Coordinator
-from cluster.runtime import again, doctor
+from cluster.runtime import doctor, restart
 from cluster.runtime.doctor import DISTRIBUTION, access, checks, reach
 from cluster.storage.home import Home, Running, write
 from tacl.errors import HomeInUse
@@ -45,7 +45,7 @@ def test_a_head_of_another_machine_is_not_looked_at() -> None:
 def test_a_port_that_other_machines_reach_is_named(
     place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(again, "HEAD", psutil.Process().cmdline()[:1])  # this process is a head
+    monkeypatch.setattr(restart, "HEAD", psutil.Process().cmdline()[:1])  # this process is a head
     family = int(socket.AF_INET6 if ":" in place else socket.AF_INET)
     listen = f"import socket; s = socket.create_server(('{place}', 0), family={family}); "
     child = subprocess.Popen(

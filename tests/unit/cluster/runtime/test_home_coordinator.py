@@ -19,9 +19,9 @@ import pytest
 from cluster.client.client import Client
 from cluster.domain.base import RequestContext
 from cluster.registry import dialects
-from cluster.runtime import near, own_reader
-from cluster.runtime.again import HEAD
+from cluster.runtime import local_socket, own_reader
 from cluster.runtime.home_coordinator import HomeCoordinator
+from cluster.runtime.restart import HEAD
 from cluster.storage.home import Home, Running, write
 from tacl.errors import ClusterNotRunning, StorageUnavailable, UnknownTask
 from tests.support.fakes import Scene, asks
@@ -71,7 +71,7 @@ def stopped(scene: Scene) -> Coordinating:
 
 def listening(scene: Scene, is_stopped: bool = False) -> Coordinating:
     found = Coordinating(is_stopped)
-    near.listen(scene.home.path, found)
+    local_socket.listen(scene.home.path, found)
     return found
 
 
@@ -141,11 +141,11 @@ def test_where_it_cannot_be_read_the_coordinator_is_asked(
     """Nothing is said of it: nothing is wrong, and it is answered."""
     there = listening(scene)
     monkeypatch.setattr(own_reader, "AGAIN", 0.0)
-    monkeypatch.setattr(dialects, "PATIENCE", 0.1)
+    monkeypatch.setattr(dialects, "TIMEOUT", 0.1)
     away = nullcontext("postgresql://nobody@127.0.0.1:1/x")
     with away if where == "no server" else silent(where == "lets in") as url:
         if where == "another machine":
-            monkeypatch.setattr(near, "answers", lambda home: False)
+            monkeypatch.setattr(local_socket, "answers", lambda home: False)
         else:
             monkeypatch.setattr(Home, "registry_url", property(lambda home: url))
         assert HomeCoordinator(scene.home).tokens() == "told: tokens"

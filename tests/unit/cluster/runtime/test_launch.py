@@ -15,7 +15,7 @@ import ray
 
 from cluster.client.client import Client
 from cluster.errors import exit_code
-from cluster.runtime import again, head, launch
+from cluster.runtime import head, launch, restart
 from cluster.storage.home import ANSWERS, Home, Running, write
 from tacl.errors import BadConfig, BaseNotFound, ClusterNotRunning, DataNotFound, HomeInUse
 from tests.support.fakes import BASE, new_home
@@ -34,7 +34,7 @@ with home.lock():
 
 
 def stand_in(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
-    for module in (launch, again):
+    for module in (launch, restart):
         monkeypatch.setattr(module, "HEAD", (sys.executable, "-c", code))
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cluster.domain.status import RunState
 from cluster.scheduler.giving_way import MOST, giving_way
-from cluster.scheduler.queue import PATIENCE, has_room, in_turn
+from cluster.scheduler.queue import MAX_BYPASSES, has_room, in_turn
 from cluster.scheduler.state import (
     ONE_CPU,
     Died,
@@ -205,7 +205,7 @@ def test_upkeep_ends_beside_a_stream_of_what_people_wait_for() -> None:
             world.happens(Ended(min(world.running)))
             world.request(f"e{next(numbers)}", "evaluate")
             passed += 1
-        assert passed <= (PATIENCE + 1) * MOST
+        assert passed <= (MAX_BYPASSES + 1) * MOST
     assert world.state.runs["r"].gave_way == MOST
 
 

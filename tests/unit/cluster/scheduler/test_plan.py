@@ -210,7 +210,7 @@ class Anything(RuleBasedStateMachine):
     def fits_are_of_the_champions_of_now(self) -> None:
         if hasattr(self, "world"):
             assert fits(self.world.state) == fits(
-                replace(self.world.state, fits=None, lessons=None)
+                replace(self.world.state, fits=None, champion_sets=None)
             )
 
     @invariant()

@@ -9,7 +9,7 @@ import pytest
 from cluster.coordinator.views import room
 from cluster.domain.status import RunKind, WaitsFor
 from cluster.domain.tasks import Options
-from cluster.scheduler.queue import PATIENCE, describe, free, in_order, needs_of, placeable
+from cluster.scheduler.queue import MAX_BYPASSES, describe, free, in_order, needs_of, placeable
 from cluster.scheduler.state import ONE_CPU, Ended, Failed, MinutesTaken, Needs, Node, NodesChanged
 from tests.support.world import World
 
@@ -50,7 +50,7 @@ def test_what_waits_for_a_gpu_keeps_no_cpus_from_what_needs_none() -> None:
     world = World(Node(3, 1))
     world.submit("a", Options(gpus_per_worker=1))
     world.submit("b", Options(gpus_per_worker=1))
-    for number in range(PATIENCE + 3):
+    for number in range(MAX_BYPASSES + 3):
         world.request(f"evaluate {number}", "evaluate")
         assert f"evaluate {number}" in world.running
         world.happens(Ended(f"evaluate {number}"))
@@ -65,7 +65,7 @@ def test_what_waits_for_a_gpu_in_one_piece_keeps_no_cpus_from_what_needs_none() 
     world = World(Node(8, 2))
     for name in "abc":
         world.submit(name, Options(gpus_per_worker=0.625))
-    for number in range(PATIENCE + 3):
+    for number in range(MAX_BYPASSES + 3):
         world.request(f"evaluate {number}", "evaluate")
         assert f"evaluate {number}" in world.running
         world.happens(Ended(f"evaluate {number}"))
@@ -77,7 +77,7 @@ def test_cpus_are_kept_on_the_nodes_whose_gpus_are_waited_for() -> None:
     world.happens(NodesChanged(nodes, nodes))
     world.submit("first", Options(gpus_per_worker=1))
     world.submit("late", Options(workers=2, cpus_per_worker=4, gpus_per_worker=1))
-    for number in range(PATIENCE + 1):
+    for number in range(MAX_BYPASSES + 1):
         world.request(f"evaluate {number}", "evaluate")
         world.happens(Ended(f"evaluate {number}"))
         world.happens(NodesChanged(nodes, (Node(7, 0), Node(8, 1))))
@@ -96,7 +96,7 @@ def test_cpus_of_nodes_without_gpus_are_kept_for_nobody_who_waits_for_one() -> N
     world.happens(NodesChanged(nodes, nodes))
     world.submit("first", Options(cpus_per_worker=4, gpus_per_worker=1))
     world.submit("late", Options(cpus_per_worker=4, gpus_per_worker=1))
-    for number in range(PATIENCE + 3):
+    for number in range(MAX_BYPASSES + 3):
         world.happens(NodesChanged(nodes, (Node(0, 0), Node(8))))
         world.request(f"evaluate {number}", "evaluate")
         assert f"evaluate {number}" in world.running
@@ -116,9 +116,9 @@ def test_one_that_is_late_behind_another_late_one_keeps_no_room() -> None:
             assert run_id in world.running
             world.happens(Ended(run_id))
 
-    evaluate(PATIENCE + 1)
+    evaluate(MAX_BYPASSES + 1)
     world.request("r", "measure", needs=Needs(1, 1, 1))
-    evaluate(2 * PATIENCE)
+    evaluate(2 * MAX_BYPASSES)
     assert world.running == {"train a"}
     assert world.why("r").startswith("waits for training b, whose turn it is")
     world.submit("c")
@@ -239,7 +239,7 @@ def test_a_run_that_may_not_be_late_does_not_make_the_next_one_late() -> None:
     world.happens(MinutesTaken(frozenset({"ann"})))
     world.request("e0", "evaluate", user="ben")
     world.request("wide", "train", "wide", Needs(1, 2), user="ann")
-    for number in range(1, 2 * PATIENCE):
+    for number in range(1, 2 * MAX_BYPASSES):
         world.request(f"e{number}", "evaluate", user="ben")
         world.happens(Ended(f"e{number - 1}"))
     world.request("fresh", "train", "fresh", Needs(1, 2), user="cat")
@@ -279,7 +279,7 @@ def test_no_room_is_kept_for_who_took_their_minutes() -> None:
     world.happens(MinutesTaken(frozenset({"ann"})))
     world.request("e0", "evaluate", user="ben")
     world.request("wide", "train", "wide", Needs(1, 2), user="ann")
-    for number in range(1, 3 * PATIENCE):
+    for number in range(1, 3 * MAX_BYPASSES):
         world.request(f"e{number}", "evaluate", user="ben")
         assert f"e{number}" in world.running
         world.happens(Ended(f"e{number - 1}"))
@@ -299,28 +299,28 @@ def test_upkeep_is_not_starved_by_trainings() -> None:
     world = World(Node(1))
     world.request("t", "train", "t")
     world.request("r", "refresh", "r")
-    for number in range(2 * PATIENCE):
+    for number in range(2 * MAX_BYPASSES):
         world.request(f"t{number}", "train", f"t{number}")
     passed = 0
     while "r" not in world.running:
         (run_id,) = world.running
         world.happens(Failed(run_id, "no"))
         passed += 1
-    assert passed == PATIENCE + 1  # the one that ran already, and those that may pass
+    assert passed == MAX_BYPASSES + 1  # the one that ran already, and those that may pass
 
 
 def test_short_work_lets_trainings_through() -> None:
     world = World(Node(1))
     world.request("e", "evaluate")
     world.submit("digits")
-    for number in range(3 * PATIENCE):
+    for number in range(3 * MAX_BYPASSES):
         world.request(f"e{number}", "evaluate")
     passed = 0
     while "train digits" not in world.running:
         (run_id,) = world.running
         world.happens(Ended(run_id))
         passed += 1
-    assert passed == PATIENCE + 1  # the one that ran already, and those that may pass
+    assert passed == MAX_BYPASSES + 1  # the one that ran already, and those that may pass
     world.submit("shapes")
     world.happens(Failed("train digits", "no"))
     assert "train shapes" not in world.running  # it is the others' turn again
@@ -343,11 +343,11 @@ def test_room_is_kept_and_said_so() -> None:
     world = World(Node(2))
     world.request("e", "evaluate")
     world.submit("wide", Options(cpus_per_worker=2, heads="trained"))
-    for number in range(PATIENCE + 1):
+    for number in range(MAX_BYPASSES + 1):
         world.request(f"e{number}", "evaluate")
-        if number < PATIENCE:
+        if number < MAX_BYPASSES:
             world.happens(Ended(f"e{number}"))
-    waiting = f"e{PATIENCE}"
+    waiting = f"e{MAX_BYPASSES}"
     assert world.state_of(waiting) == "queued"
     assert world.why(waiting) == (
         "waits for training wide, whose turn it is: needs 2 CPUs, 1 of 2 CPUs free: an evaluation"

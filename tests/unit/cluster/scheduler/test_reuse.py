@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster.runtime import alone
+from cluster.runtime import orphaned
 from cluster.scheduler import reuse
 from cluster.scheduler.reuse import IdleLearner, late, next_of, stays
 from cluster.scheduler.state import ONE_CPU, Needs
@@ -66,4 +66,4 @@ def test_nobody_waits_for_long(idle: list[IdleLearner], now: float) -> None:
 
 
 def test_a_learner_that_looks_twice_has_been_given_more_by_then_or_ended() -> None:
-    assert alone.PERIOD > reuse.SECONDS
+    assert orphaned.PERIOD > reuse.SECONDS

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cluster.serving.batching import Gathering, ProcessDied
+from cluster.serving.batching import Batcher, ProcessDied
 from tacl.errors import BadSample, Overloaded, RunFailed
 
 
@@ -32,7 +32,7 @@ def run(story: Coroutine[Any, Any, None]) -> None:
     asyncio.run(asyncio.wait_for(story, 10))
 
 
-async def asked(gathering: Gathering[int, int], *numbers: int) -> list[asyncio.Task[int]]:
+async def asked(gathering: Batcher[int, int], *numbers: int) -> list[asyncio.Task[int]]:
     tasks = [asyncio.create_task(gathering.ask(number)) for number in numbers]
     await asyncio.sleep(0.01)
     return tasks
@@ -41,7 +41,7 @@ async def asked(gathering: Gathering[int, int], *numbers: int) -> list[asyncio.T
 def test_what_arrives_during_a_call_goes_in_the_next() -> None:
     async def story() -> None:
         slow = Slow()
-        gathering = Gathering(slow, most=3)
+        gathering = Batcher(slow, most=3)
         tasks = await asked(gathering, 1)
         tasks += await asked(gathering, 2, 3, 4, 5)
         assert slow.calls == [[1]]
@@ -56,7 +56,7 @@ def test_what_arrives_during_a_call_goes_in_the_next() -> None:
 def test_further_calls_leave_only_when_they_are_full() -> None:
     async def story() -> None:
         slow = Slow()
-        gathering = Gathering(slow, most=10, weight=lambda number: number, calls=2)
+        gathering = Batcher(slow, most=10, weight=lambda number: number, calls=2)
         tasks = await asked(gathering, 1)
         tasks += await asked(gathering, 4, 5)
         assert slow.calls == [[1]]
@@ -74,7 +74,7 @@ def test_who_has_nothing_on_its_way_waits_for_no_call_of_others() -> None:
 
     async def story() -> None:
         slow = Slow()
-        gathering = Gathering(slow, most=10, whose=lambda number: str(number // 100), calls=2)
+        gathering = Batcher(slow, most=10, whose=lambda number: str(number // 100), calls=2)
         tasks = await asked(gathering, 101)
         tasks += await asked(gathering, 102)
         assert slow.calls == [[101]]
@@ -98,7 +98,7 @@ def test_users_take_turns() -> None:
         slow = Slow()
         whose = lambda number: str(number // 100)  # noqa: E731
         heavy = lambda number: weight if number >= 100 else 1  # noqa: E731
-        gathering = Gathering(slow, most=4, weight=heavy, whose=whose)
+        gathering = Batcher(slow, most=4, weight=heavy, whose=whose)
         tasks = [*await asked(gathering, 0), *await asked(gathering, *numbers)]
         slow.open.set()
         assert await asyncio.gather(*tasks) == [0, *(2 * number for number in numbers)]
@@ -116,7 +116,7 @@ def test_a_call_takes_few_of_each_user() -> None:
     async def story() -> None:
         slow = Slow()
         whose = lambda number: str(number // 100)  # noqa: E731
-        gathering = Gathering(slow, most=6, whose=whose, each=2)
+        gathering = Batcher(slow, most=6, whose=whose, each=2)
         tasks = [*await asked(gathering, 0), *await asked(gathering, *range(101, 108), 1, 201)]
         slow.open.set()
         await asyncio.gather(*tasks)
@@ -129,7 +129,7 @@ def test_an_error_is_told_to_whom_it_concerns() -> None:
     async def story() -> None:
         slow = Slow()
         slow.open.set()
-        gathering = Gathering(slow, most=10)
+        gathering = Batcher(slow, most=10)
         tasks = await asked(gathering, 1, -2, 3)
         assert (tasks[0].result(), tasks[2].result()) == (2, 6)
         with pytest.raises(BadSample, match="-2"):
@@ -145,7 +145,7 @@ def test_an_error_is_told_to_whom_it_concerns() -> None:
 def test_who_has_given_up_is_not_asked_for() -> None:
     async def story() -> None:
         slow = Slow()
-        gathering = Gathering(slow, most=10)
+        gathering = Batcher(slow, most=10)
         first, *others = await asked(gathering, 1) + await asked(gathering, 2, 3)
         first.cancel()
         others[0].cancel()
@@ -159,7 +159,7 @@ def test_who_has_given_up_is_not_asked_for() -> None:
 def test_too_many_are_refused_at_once() -> None:
     async def story() -> None:
         slow = Slow()
-        gathering = Gathering(slow, most=2, waiting=3)
+        gathering = Batcher(slow, most=2, waiting=3)
         tasks = await asked(gathering, 0) + await asked(gathering, 1, 2, 3)
         with pytest.raises(Overloaded, match="3 questions wait already"):
             await gathering.ask(4)
@@ -180,7 +180,7 @@ def test_what_nobody_waits_for_is_cancelled_on_its_way() -> None:
                 cancelled.append(numbers)
                 raise
 
-        gathering = Gathering(send, most=2)
+        gathering = Batcher(send, most=2)
         (first,) = await asked(gathering, 1)
         second, third, fourth = await asked(gathering, 2, 3, 4)
         first.cancel()
@@ -207,7 +207,7 @@ def test_a_call_does_not_end_with_the_request_that_it_left_with() -> None:
             return list(numbers)
 
         whose.set("the first caller's")
-        assert await Gathering(send, most=2).ask(1) == 1
+        assert await Batcher(send, most=2).ask(1) == 1
         assert found == ["nobody's"]
 
     run(story())
@@ -236,7 +236,7 @@ class Mortal:
 def test_one_poisoned_question_kills_twice_and_the_others_are_answered() -> None:
     async def story() -> None:
         mortal = Mortal()
-        gathering = Gathering(mortal, most=10)
+        gathering = Batcher(mortal, most=10)
         first, *tasks = await asyncio.gather(
             *map(gathering.ask, [1, 2, 100, 3, 4]), return_exceptions=True
         )
@@ -275,7 +275,7 @@ class Process:
 def test_who_was_in_another_call_of_a_process_that_died_is_not_blamed_for_the_next() -> None:
     async def story() -> None:
         process, suspects = Process(), asyncio.Lock()
-        few, many = (Gathering(process, most=10, suspects=suspects) for _ in range(2))
+        few, many = (Batcher(process, most=10, suspects=suspects) for _ in range(2))
         poisoned, innocent = await asyncio.gather(many.ask(100), few.ask(1), return_exceptions=True)
         assert isinstance(poisoned, RunFailed)
         assert innocent == 2
@@ -287,7 +287,7 @@ def test_who_was_in_another_call_of_a_process_that_died_is_not_blamed_for_the_ne
 def test_a_death_of_another_cause_costs_nobody_the_answer() -> None:
     async def story() -> None:
         mortal = Mortal()
-        gathering = Gathering(mortal, most=10)
+        gathering = Batcher(mortal, most=10)
         assert await gathering.ask(0) == 0
         assert mortal.calls == [[0], [0]]
 
@@ -297,7 +297,7 @@ def test_a_death_of_another_cause_costs_nobody_the_answer() -> None:
 def test_who_left_is_not_asked_again_after_a_death() -> None:
     async def story() -> None:
         mortal = Mortal()
-        gathering = Gathering(mortal, most=10, alone=lambda number: -number)
+        gathering = Batcher(mortal, most=10, alone=lambda number: -number)
         tasks = [asyncio.create_task(gathering.ask(number)) for number in (0, 100, 7)]
         await asyncio.sleep(0)
         tasks[2].cancel()

@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 
 from cluster.serving import cache
-from cluster.serving.cache import Hot
+from cluster.serving.cache import ComposedCache
 
 
 def test_models_that_are_asked_often_are_kept_within_their_bytes() -> None:
-    kept = Hot(most=3)
+    kept = ComposedCache(most=3)
     made: list[str] = []
 
     def ask(name: str, times: int) -> bool:
@@ -26,6 +26,6 @@ def test_models_that_are_asked_often_are_kept_within_their_bytes() -> None:
     assert ask("d", 1)  # twice as often
     assert len(kept.kept) == 3
     assert made.count("d") == 1
-    kept = Hot(most=0)
+    kept = ComposedCache(most=0)
     assert not ask("a", 3 * cache.OFTEN)
     assert made.count("a") == 1  # never for nothing

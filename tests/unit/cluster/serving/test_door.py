@@ -10,10 +10,10 @@ import pytest
 import uvicorn
 from uvicorn.config import HTTP_PROTOCOLS
 
-from cluster.api.pace import InTurns
+from cluster.api.pace import SenderLimiter
 from cluster.runtime.head import DOOR
 from cluster.serving import door
-from cluster.serving.door import HEADER_BYTES, Door, Room
+from cluster.serving.door import HEADER_BYTES, ConnectionLimiter, HttpConnection
 
 QUESTION = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
 SLOW = 0.6  # seconds until an answer, longer than the patience with connections
@@ -62,9 +62,9 @@ def serving(attack: Callable[[Ask], Awaitable[None]]) -> None:
 @pytest.fixture(autouse=True)
 def installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(HTTP_PROTOCOLS, "auto", "")
-    assert [one.cls for one in door.install()] == [InTurns]
-    monkeypatch.setattr(Door, "patience", 0.3)
-    monkeypatch.setattr(Door, "room", Room())
+    assert [one.cls for one in door.install()] == [SenderLimiter]
+    monkeypatch.setattr(HttpConnection, "patience", 0.3)
+    monkeypatch.setattr(HttpConnection, "room", ConnectionLimiter())
 
 
 def test_serve_is_told_where_it_is() -> None:
@@ -103,7 +103,7 @@ CHUNKED = LENGTHY + b"transfer-encoding: chunked\r\n\r\n"
 def test_a_header_is_read_to_its_limit(
     monkeypatch: pytest.MonkeyPatch, first: bytes, part: bytes
 ) -> None:
-    monkeypatch.setattr(Door, "patience", 60.0)
+    monkeypatch.setattr(HttpConnection, "patience", 60.0)
 
     async def attack(ask: Ask) -> None:
         reader, writer = await ask()
@@ -166,7 +166,7 @@ def test_who_reads_nothing_is_let_go(several: list[bytes]) -> None:
             writer.write(sent)
             await asyncio.sleep(0.1)
         await asyncio.sleep(1.5)
-        assert (Door.room._of.total(), Door.room._all_bytes) == (0, 0)
+        assert (HttpConnection.room._of.total(), HttpConnection.room._all_bytes) == (0, 0)
 
     serving(attack)
 
@@ -182,13 +182,13 @@ def test_who_reads_slowly_has_all_of_it() -> None:
             assert await reader.readexactly(len(LARGE) // 8)
             await asyncio.sleep(0.2)
         assert (await reader.readuntil(b"ok")).startswith(b"HTTP/1.1 200")
-        assert Door.room._all_bytes == 0
+        assert HttpConnection.room._all_bytes == 0
 
     serving(attack)
 
 
 def test_answers_that_nobody_has_read_are_of_so_many_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Door, "patience", 60.0)
+    monkeypatch.setattr(HttpConnection, "patience", 60.0)
     monkeypatch.setattr(door, "ALL_BYTES", 2 * len(LARGE))
 
     async def attack(ask: Ask) -> None:
@@ -196,7 +196,7 @@ def test_answers_that_nobody_has_read_are_of_so_many_bytes(monkeypatch: pytest.M
         for _, writer in several:
             writer.write(HUGE)
             await asyncio.sleep(0.1)
-        assert 2 <= Door.room._of.total() < 5
+        assert 2 <= HttpConnection.room._of.total() < 5
 
     serving(attack)
 
@@ -213,8 +213,8 @@ def test_no_connection_becomes_one_of_another_kind() -> None:
 
 
 def test_when_all_places_are_taken_the_idlest_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Door, "patience", 60.0)
-    monkeypatch.setattr(Door, "room", Room(all=20))
+    monkeypatch.setattr(HttpConnection, "patience", 60.0)
+    monkeypatch.setattr(HttpConnection, "room", ConnectionLimiter(all=20))
 
     async def attack(ask: Ask) -> None:
         idle = [await ask() for _ in range(50)]
@@ -232,7 +232,7 @@ def test_bodies_that_nobody_has_answered_are_of_so_many_bytes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """However many connections they come by; what is answered makes room."""
-    monkeypatch.setattr(Door, "patience", 60.0)
+    monkeypatch.setattr(HttpConnection, "patience", 60.0)
     monkeypatch.setattr(door, "ALL_BYTES", 1_000_000)
     body = b"x" * 400_000
     head = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n"
@@ -254,7 +254,7 @@ def test_bodies_that_nobody_has_answered_are_of_so_many_bytes(
         for _, writer in open_ones:
             writer.close()
         await asyncio.sleep(0.1)
-        assert Door.room._all_bytes == 0
+        assert HttpConnection.room._all_bytes == 0
 
     serving(attack)
 
@@ -264,7 +264,7 @@ def test_an_address_has_so_many_bytes_and_keeps_nobody_else_out(
 ) -> None:
     monkeypatch.setattr(door, "EACH_BYTES", 10)
     monkeypatch.setattr(door, "ALL_BYTES", 30)
-    room = Room()
+    room = ConnectionLimiter()
     assert room.takes("192.0.2.1", 10)
     assert not room.takes("192.0.2.1", 1)
     room.gives("192.0.2.1", 11)
@@ -274,21 +274,21 @@ def test_an_address_has_so_many_bytes_and_keeps_nobody_else_out(
 
 
 class Fake:
-    def __init__(self, room: Room, address: str) -> None:
+    def __init__(self, room: ConnectionLimiter, address: str) -> None:
         self.room, self.address = room, address
-        self.entered = room.enter(cast(Door, self), address)
+        self.entered = room.enter(cast(HttpConnection, self), address)
         self.ended = False
 
     def end(self) -> None:
         self.ended = True
-        self.room.leave(cast(Door, self), self.address)
+        self.room.leave(cast(HttpConnection, self), self.address)
 
 
 def test_an_address_has_so_many_and_keeps_nobody_else_out() -> None:
-    room = Room(each=2, all=4)
+    room = ConnectionLimiter(each=2, all=4)
     first, second = Fake(room, "192.0.2.1"), Fake(room, "192.0.2.1")
     assert not Fake(room, "192.0.2.1").entered  # both are being answered
-    room.waits(cast(Door, second), second.address)
+    room.waits(cast(HttpConnection, second), second.address)
     third = Fake(room, "192.0.2.1")
     assert (third.entered, second.ended, first.ended) == (True, True, False)
     here = [Fake(room, "127.0.0.1") for _ in range(3)]  # of a proxy before us: one for all

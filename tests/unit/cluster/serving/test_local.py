@@ -14,7 +14,7 @@ import pytest
 
 from cluster.api.limits import INPUTS
 from cluster.api.service import Answered, Question
-from cluster.runtime import connection, near
+from cluster.runtime import connection, local_socket
 from cluster.serving import app
 from cluster.serving.local import HomePredictor
 from cluster.storage.home import Home
@@ -30,13 +30,13 @@ def test_who_may_read_the_home_asks_a_server_without_ray(monkeypatch) -> None:
         handle = Handle()
         handle.open.set()
         served = ingress(handle, monkeypatch, str(home))
-        asked = partial(near.ask, home, "predict", name=near.PREDICTORS)
+        asked = partial(local_socket.ask, home, "predict", name=local_socket.PREDICTORS)
         answered = await asyncio.to_thread(asked, [question("ann")])
         assert answered == await served.predict(question("ann"))
         with pytest.raises(BadSample, match="odd"):
             await asyncio.to_thread(asked, [replace(question("ann"), inputs=["odd"])])
         with pytest.raises(NotAllowed):
-            await asyncio.to_thread(near.ask, home, "prepare", [], near.PREDICTORS)
+            await asyncio.to_thread(local_socket.ask, home, "prepare", [], local_socket.PREDICTORS)
         with pytest.raises(BadSample):  # before it is decoded
             await asyncio.to_thread(asked, [replace(question("ann"), inputs=[b"no picture"])])
         handle.open.clear()
@@ -66,19 +66,19 @@ def test_what_is_much_is_asked_of_ones_own_predictor(
     """More than a server is asked at once, or than it takes."""
 
     def served(home: Path, method: str, given: Sequence[Any], name: str) -> Answered:
-        assert (home, method, name) == (tmp_path / "home", "predict", near.PREDICTORS)
+        assert (home, method, name) == (tmp_path / "home", "predict", local_socket.PREDICTORS)
         if given[0].inputs == ["large"]:
             raise TooLarge("too many pixels")
         return SERVER
 
     home = Home(new_home(tmp_path / "home").path)
     monkeypatch.setattr("cluster.runtime.served.running", lambda home: None)
-    monkeypatch.setattr(connection, "patiently", lambda *given: OWN)
-    monkeypatch.setattr(near, "ask", served)
+    monkeypatch.setattr(connection, "call_with_retries", lambda *given: OWN)
+    monkeypatch.setattr(local_socket, "ask", served)
     assert HomePredictor(home).ask(asked) == expected
-    monkeypatch.setattr(near, "ask", nobody)
+    monkeypatch.setattr(local_socket, "ask", nobody)
     assert HomePredictor(home).ask(asked) == OWN
 
 
 def nobody(*given: object) -> Answered:
-    raise near.NotNear
+    raise local_socket.NoListener

@@ -18,7 +18,7 @@ from cluster.domain.api import CoordinatorAPI
 from cluster.domain.base import RequestContext
 from cluster.domain.compositions import Composition
 from cluster.registry import dialects
-from cluster.runtime import near, own_reader
+from cluster.runtime import local_socket, own_reader
 from cluster.serving import app
 from cluster.serving.app import Ingress
 from cluster.serving.own_reads import OwnReads
@@ -37,7 +37,7 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
     found = Scene(tmp_path).trained("a", "b")
     found.coordinator.compose(asks("compose"), "ann", ["+a"])
     found.coordinator.issue_token(asks("issue"), "ann", "user", TOKEN)
-    near.listen(tmp_path, lambda *asked: None)
+    local_socket.listen(tmp_path, lambda *asked: None)
     yield found
     found.coordinator.close()
 
@@ -148,9 +148,9 @@ def test_where_it_cannot_be_read_the_coordinator_is_asked(
     away = nullcontext("postgresql://nobody@127.0.0.1:1/x")
     server = away if where == "no credentials" else silent(where == "lets in")
     if where == "another machine":
-        (scene.home.path / near.SOCKET).unlink()
+        (scene.home.path / local_socket.SOCKET).unlink()
     monkeypatch.setattr(own_reader, "AGAIN", 0.0)
-    monkeypatch.setattr(dialects, "PATIENCE", 0.1)
+    monkeypatch.setattr(dialects, "TIMEOUT", 0.1)
 
     async def story() -> None:
         own = OwnReads(scene.home, there)
@@ -170,7 +170,7 @@ def test_it_is_tried_again_to_read_it(
     scene: Scene, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What could not be opened, not at once."""
-    there, socket = There(scene), scene.home.path / near.SOCKET
+    there, socket = There(scene), scene.home.path / local_socket.SOCKET
     socket.rename(aside := scene.home.path / "aside")
 
     async def story() -> None:

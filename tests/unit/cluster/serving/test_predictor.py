@@ -20,7 +20,7 @@ from cluster.domain.work import Evaluated, EvaluateWork, FitTask, FitWork, TaskD
 from cluster.learner.artifacts import Materials
 from cluster.learner.learner import Learner
 from cluster.serving import cache
-from cluster.serving.predictor import FOR_HOT, Predictor
+from cluster.serving.predictor import FOR_COMPOSED, Predictor
 from cluster.storage.home import Home
 from cluster.storage.listed import store_tasks
 from cluster.storage.samples import labelled_rows
@@ -35,7 +35,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> tuple[Home, list[VectorRe
     refs = []
     for number in (1, 2):
         task = tiny.submission(home, number, steps=5, learning_rate=1e-3, engine="plain")
-        learner = Learner(str(home.path), tiny.Teller(tiny.generic(home)))
+        learner = Learner(str(home.path), tiny.LeaseClient(tiny.generic(home)))
         trained = learner.work(tiny.train_work(home, task))
         assert isinstance(trained, Trained)
         refs.append(tiny.published(task, trained))
@@ -131,7 +131,7 @@ def test_questions_of_many_users_are_answered_together(scene) -> None:
 def test_a_model_that_is_asked_often_answers_the_same(scene) -> None:
     home, (one, two), patient = scene
     size = sum(v.numel() * 4 for v in patient._materials.vector(one).to_params().values())
-    predictor = Predictor(home.where, most=FOR_HOT * size)  # room for one
+    predictor = Predictor(home.where, most=FOR_COMPOSED * size)  # room for one
     inputs, _ = tiny.pictures(1, task=1)
     first, second = tiny.composition((1.0, one)), tiny.composition((0.5, one), (0.5, two))
     expected = {m.digest: patient.ask(Question(m, inputs)).answers for m in (first, second)}
@@ -142,7 +142,7 @@ def test_a_model_that_is_asked_often_answers_the_same(scene) -> None:
         ):
             assert isinstance(found, Answered)
             _require_close(found.answers, expected[model.digest])
-        assert len(predictor._hot.kept) == 1
+        assert len(predictor._composed.kept) == 1
 
 
 def test_answers_are_the_same_whatever_was_forgotten(scene) -> None:
@@ -238,7 +238,7 @@ def test_answers_without_a_task_are_right_as_often_as_evaluation_says(scene) -> 
         ]
         expected = [(task.name, task.classes[label]) for label in labels]
         shares.append(sum(map(operator.eq, found, expected)) / len(labels))
-    measured = Learner(str(home.path), tiny.Teller()).work(work)
+    measured = Learner(str(home.path), tiny.LeaseClient()).work(work)
     assert isinstance(measured, Evaluated)
     assert measured.class_incremental == pytest.approx(sum(shares) / 2)
 
@@ -251,7 +251,7 @@ def test_fitted_heads_see_rows_before_and_after_the_vectors(scene) -> None:
         FitTask(vector=ref, train=task.train, validation=task.validation)
         for task, ref in zip(tasks, refs, strict=True)
     )
-    learner, listed = Learner(str(home.path), tiny.Teller()), store_tasks(home.blobs(), asked)
+    learner, listed = Learner(str(home.path), tiny.LeaseClient()), store_tasks(home.blobs(), asked)
     fitted = learner.work(FitWork(run_id="f", base=base, owner="", listed=listed, attempt=1))
     assert isinstance(fitted, Fitted)
     named = [

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from cluster.api.service import Question
 from cluster.domain.compositions import Composition, Merged, RecipeTerm
 from cluster.domain.tasks import VectorRef
-from cluster.serving.router import RUNNING, ToVectors
+from cluster.serving.router import RUNNING, AffinityRouter
 from cluster.serving.routing import BUSY, keeper, ranked
 
 NAMES = ("p1", "p2", "p3", "p4")
@@ -79,7 +79,7 @@ def test_a_busy_keeper_is_not_waited_for(ongoing: dict[str, int], wanted: str, s
 def test_serve_is_told_the_keeper_and_the_ingress_who_runs() -> None:
     replicas = [SimpleNamespace(replica_id=SimpleNamespace(unique_id=name)) for name in NAMES]
     lengths = {id(one.replica_id): 0 for one in replicas}
-    router = cast(Any, ToVectors.__new__(ToVectors))
+    router = cast(Any, AffinityRouter.__new__(AffinityRouter))
     router._replica_queue_len_cache = SimpleNamespace(get=lambda one: lengths[id(one)])
 
     def chosen(one: Composition) -> list[list[str]]:

@@ -282,7 +282,7 @@ def test_a_cache_on_a_disk_that_takes_no_writes_is_read(
         raise OSError(30, "Read-only file system")
 
     monkeypatch.setattr(os, "utime", read_only)
-    monkeypatch.setattr(storing, "whole", read_only)
+    monkeypatch.setattr(storing, "atomic_write", read_only)
     assert Blobs(bucket, cache).local_path(digest) == place
 
 

@@ -48,20 +48,20 @@ def founded(uri: str, folder: Path, base: Base) -> None:
 def test_a_node_finds_settings_checkpoints_and_vectors(
     bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tiny.Teller, "seconds", -1.0)  # every step is asked for
+    monkeypatch.setattr(tiny.LeaseClient, "seconds", -1.0)  # every step is asked for
     monkeypatch.setattr(training, "CHECKPOINT_SECONDS", -1.0)  # and is a checkpoint
-    described = Learner(str(tmp_path), tiny.Teller()).describe_base(tiny.base(tmp_path))
+    described = Learner(str(tmp_path), tiny.LeaseClient()).describe_base(tiny.base(tmp_path))
     founded(bucket, tmp_path, described)
     home = Home.at(bucket)
     task = tiny.submission(home, 1, steps=10, engine="plain")
     work, generic = tiny.train_work(home, task), tiny.generic(home)
     with pytest.raises(ConnectionError):
-        Learner(bucket, tiny.Teller(generic, dies_at=7)).work(work)
+        Learner(bucket, tiny.LeaseClient(generic, dies_at=7)).work(work)
     assert runs(home) == [work.run_id]
     assert newest(checkpoints(home, work.run_id)) == 6
 
     shutil.rmtree(home.path)  # and it goes on at another node
-    teller, copied, copy = tiny.Teller(generic), list[str](), pyarrow.fs.copy_files
+    teller, copied, copy = tiny.LeaseClient(generic), list[str](), pyarrow.fs.copy_files
 
     def counted(source: str, destination: str, *which: Any, **named: Any) -> None:
         copied.append(destination)
@@ -75,7 +75,7 @@ def test_a_node_finds_settings_checkpoints_and_vectors(
     assert len(copied) == 1  # a large one takes minutes
     assert Path(copied[0]).is_relative_to(home.path)
     checkpoints(home, work.run_id).clear()
-    undisturbed = Learner(bucket, tiny.Teller(generic)).work(work)
+    undisturbed = Learner(bucket, tiny.LeaseClient(generic)).work(work)
     assert resumed.vector_digest == undisturbed.vector_digest  # type: ignore[union-attr]
 
     shutil.rmtree(home.path)

@@ -53,7 +53,7 @@ class Traced(Local):
 
     async def ask(self, method: Any, /, *arguments: Any, **named: Any) -> Any:
         passed = getattr(watched(self.coordinator), method.__name__)
-        return passed(*arguments, **named, **tracing.carried())
+        return passed(*arguments, **named, **tracing.inject())
 
 
 class Learner(LearnerProcess):
@@ -131,7 +131,7 @@ def test_a_server_asks_in_the_trace_of_the_request(
         served = app.Ingress("/nowhere", cast(Any, None), 1, False)
         with tracing.span("request"):
             await served.ask(CoordinatorAPI.status, ADMIN)
-            assert told == [tracing.carried()["traceparent"]]
+            assert told == [tracing.inject()["traceparent"]]
 
     asyncio.run(story())
 
@@ -153,7 +153,7 @@ def test_a_collector_that_is_away_holds_up_no_result(
 
     back = threading.Event()
     monkeypatch.setattr(spans.provider(), "force_flush", lambda: back.wait(5))
-    monkeypatch.setattr(tracing, "PATIENCE", 0.1)
+    monkeypatch.setattr(tracing, "TIMEOUT", 0.1)
     began = time.monotonic()
     tracing.flush()
     assert time.monotonic() - began < 4
@@ -164,9 +164,9 @@ def test_without_an_endpoint_nothing_is_imported(monkeypatch: pytest.MonkeyPatch
     monkeypatch.delenv(tracing.ENDPOINT, raising=False)
     code = (
         "import sys; from cluster import tracing; from cluster.runtime import watched\n"
-        "with tracing.span('a', tracing.of_run('b')): tracing.note(c='d')\n"
-        "tracing.ran('b', 0.0); tracing.flush(); tracing.trace_requests(None)\n"
-        "assert tracing.carried() == {}; tracing.require_installed()\n"
+        "with tracing.span('a', tracing.of_run('b')): tracing.set_attributes(c='d')\n"
+        "tracing.record_run('b', 0.0); tracing.flush(); tracing.trace_requests(None)\n"
+        "assert tracing.inject() == {}; tracing.require_installed()\n"
         "print([name for name in sys.modules if name.startswith('opentelemetry')])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -22,7 +22,7 @@ from cluster.reading.reader import Reader
 from cluster.serving.predictor import Predictor
 from jobs.benchmarks import predictors, processes
 from jobs.benchmarks.echo import Expected
-from jobs.benchmarks.load import Asking, Person, Readers, Tally
+from jobs.benchmarks.load import LoadPlan, LoadResult, Person, Readers
 from jobs.benchmarks.made_up import SMALL, founded, pictures_of
 from jobs.benchmarks.population import TERMS
 from jobs.benchmarks.predictors import (
@@ -42,7 +42,7 @@ from jobs.benchmarks.processes import SeenProcess
 from jobs.benchmarks.serving import facts
 from jobs.cli.main import app
 
-PLAN = PredictorsPlan(predictors=[1, 2], vectors=100, users=500, asking=Asking(3, 32), part=0.25)
+PLAN = PredictorsPlan(predictors=[1, 2], vectors=100, users=500, asking=LoadPlan(3, 32), part=0.25)
 
 
 def figures(predictor: str, hits: int, misses: int) -> PredictorFigures:
@@ -51,7 +51,7 @@ def figures(predictor: str, hits: int, misses: int) -> PredictorFigures:
 
 
 def row(predictors: int, around: float) -> PredictorsRow:
-    seen = facts(500, PLAN.asking, 2.0, Tally([0.1, 0.2, 0.3]))
+    seen = facts(500, PLAN.asking, 2.0, LoadResult([0.1, 0.2, 0.3]))
     cpu = {"ingress": 0.004, "proxy": around - 0.004}
     if predictors:
         cpu |= {"predictor": 0.02}
@@ -168,7 +168,7 @@ def test_a_large_number_may_have_commas(monkeypatch: pytest.MonkeyPatch) -> None
     chosen = ["--predictors", "1,2", "--vectors", "2,000", "--users", "10,000", "--requests", "7"]
     result = CliRunner().invoke(app, ["bench", "serve", *chosen])
     assert result.exit_code == 0, result.output
-    assert plans == [replace(PLAN, vectors=2000, users=10_000, asking=Asking(7, 32))]
+    assert plans == [replace(PLAN, vectors=2000, users=10_000, asking=LoadPlan(7, 32))]
     assert "`RAY_SERVE_THROUGHPUT_OPTIMIZED=1 tacl bench serve --predictors 1,2" in result.output
     assert "--vectors 2000 --users 10000 --part 0.25" in result.output
 
@@ -212,7 +212,7 @@ def test_readers_ask_for_their_own_model_and_see_whose_they_are_told() -> None:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         url = f"http://127.0.0.1:{server.server_port}"
         readers = Readers(url, READS[0], Expected(["picture"], {}), people, [2, 1, 1])
-        tally = readers.ask(Asking(3, 1))
+        tally = readers.ask(LoadPlan(3, 1))
         server.shutdown()
     ann, bob = ("/v1/compositions/ann", "Bearer a's"), ("/v1/compositions/bob", "Bearer b's")
     assert asked == [bob, ann, ann]

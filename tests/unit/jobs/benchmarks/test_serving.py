@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from jobs.benchmarks.load import OF_EACH, Asking, Tally, is_close, recipe_of
+from jobs.benchmarks.load import OF_EACH, LoadPlan, LoadResult, is_close, recipe_of
 from jobs.benchmarks.serving import ServingReport, facts, written
 
 
@@ -27,14 +27,14 @@ def test_an_answer_is_right_only_with_every_class_of_every_task() -> None:
 
 
 def test_one_request_has_figures_too() -> None:
-    one = facts(1, Asking(1, 1), 2.0, Tally([0.25]))
+    one = facts(1, LoadPlan(1, 1), 2.0, LoadResult([0.25]))
     assert (one.p50, one.p95, one.p99, one.longest) == (0.25, 0.25, 0.25, 0.25)
 
 
 def test_what_is_written_has_every_figure() -> None:
-    load = facts(10, Asking(3, 32), 2.0, Tally([0.1, 0.2, 0.3]))
-    tally = Tally([0.1, 0.2, 9.0], 1, Counter({"503": 7}), Counter(predictor=2))
-    under = facts(1000, Asking(3, 32, pictures=4, kills=2), 6.0, tally)
+    load = facts(10, LoadPlan(3, 32), 2.0, LoadResult([0.1, 0.2, 0.3]))
+    tally = LoadResult([0.1, 0.2, 9.0], 1, Counter({"503": 7}), Counter(predictor=2))
+    under = facts(1000, LoadPlan(3, 32, pictures=4, kills=2), 6.0, tally)
     warm = replace(load, cpu=0.02, cold=0.05, bytes_per_user=812.0)
     echo = replace(load, cpu=0.002)
     found = ServingReport({"one model": 100.0, "mixed": 125.0}, 0.6, 32, 0, [warm], echo, under)

@@ -75,7 +75,7 @@ def test_a_submit_tells_what_is_shared(tacl: Tacl) -> None:
     me = getpass.getuser()
     assert f"with the other tasks of {me};" in told(f"{me}.mine", "--private")
     theirs = told("ann.hers", "--private", "--owner", "ann", "--watch")
-    assert "ann.hers: only ann is told more" in theirs
+    assert "ann.hers: only ann can see more" in theirs
 
 
 def test_what_is_erased_for_ever_is_asked_about_on_a_terminal(

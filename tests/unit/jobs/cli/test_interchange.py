@@ -101,7 +101,7 @@ def test_an_import_says_what_is_lost(client: FakeClient) -> None:
 def test_an_import_says_who_sees_the_task_and_how_its_classes_are_named(client: FakeClient) -> None:
     who = ("--private", "--owner", "ann", "--share", "none", "--heads", "trained", "--seed", "3")
     result = tacl("import", "ann.cars", "m", "--data", "x", *who, "--template", "a {}.")
-    assert result.stdout == "ann.cars: only ann is told more\n"
+    assert result.stdout == "ann.cars: only ann can see more\n"
     given = {"private": True, "owner": "ann", "share": "none", "heads": "trained", "seed": 3}
     assert client.asked.items() >= {**given, "templates": ["a {}."]}.items()
     client.user = "ann"

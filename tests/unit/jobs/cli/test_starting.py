@@ -34,7 +34,7 @@ def test_waiting_threads_leave_the_processor_to_others_unless_told_otherwise() -
 
 def test_what_only_reads_imports_nothing_that_computes() -> None:
     heavy = "('torch', 'ray', 'datasets', 'pyarrow', 'numpy', 'matplotlib', 'sqlalchemy')"
-    reads = "import cluster.client.client, cluster.runtime.near, jobs.console.tables"
+    reads = "import cluster.client.client, cluster.runtime.local_socket, jobs.console.tables"
     done = run("-c", f"import sys; {reads}; print([m for m in {heavy} if m in sys.modules])")
     assert done.stdout.strip() == "[]", done.stderr
 

@@ -15,7 +15,7 @@ from cluster.domain.base import PAGE, RequestContext
 from cluster.domain.status import ClusterStatus, Phase, RunState, TaskState, TaskStatus
 from cluster.domain.work import Progress
 from cluster.scheduler.state import Node
-from jobs.cli.app import telling
+from jobs.cli.app import run_reporter
 from jobs.console import live, progress
 from jobs.console.live import fitting, shown, watch
 from jobs.console.progress import counting, described, duration, lines, saying, stderr
@@ -304,7 +304,7 @@ def test_a_file_gets_a_line_of_a_run_when_its_state_changes_and_then_now_and_aga
     scene, told, now = Scene(tmp_path), list[str](), 100.0
     scene.submit("faces")
     monkeypatch.setattr("jobs.cli.app.time.monotonic", lambda: now)
-    tell = telling(told.append)
+    tell = run_reporter(told.append)
     for left in (9.0, 8.0, 7.0):
         tell(look(scene, left).tasks[0])
         now += 1.0

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from jobs.experiments.cache import Cells
-from jobs.experiments.context import Bench, LoadedBase
+from jobs.experiments.context import Experiment, LoadedBase
 from tacl.compose import learning
 from tests.support import small_suite
 
@@ -27,7 +27,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def bench(place: Path) -> Bench:
+def experiment(place: Path) -> Experiment:
     request = small_suite.request(place, "out", "addition", [])
     base = LoadedBase.of(request.suite)
-    return Bench(request.suite, 0, request.data, Cells(place / "out" / ".cells"), base)
+    return Experiment(request.suite, 0, request.data, Cells(place / "out" / ".cells"), base)

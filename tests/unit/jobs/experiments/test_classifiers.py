@@ -12,7 +12,7 @@ from torch.nn.functional import normalize
 
 from jobs.experiments import classifiers
 from jobs.experiments.classifiers import FROZEN, RIDGES
-from jobs.experiments.context import Bench
+from jobs.experiments.context import Experiment
 from jobs.experiments.methods import LONGER
 from jobs.experiments.models import Model
 from jobs.experiments.runner import reproduce
@@ -21,8 +21,11 @@ from tacl.heads.probe import NEIGHBOURS
 from tests.support import small_suite
 
 
-def known(bench: Bench, part: str) -> dict[str, tuple[Tensor, Tensor]]:
-    return {t: (bench.features(t, part), bench.rows(t).labels_N(part)) for t in bench.pool}
+def known(experiment: Experiment, part: str) -> dict[str, tuple[Tensor, Tensor]]:
+    return {
+        t: (experiment.features(t, part), experiment.rows(t).labels_N(part))
+        for t in experiment.pool
+    }
 
 
 def test_rows_of_the_table_are_made_once_and_name_what_they_saw(
@@ -58,16 +61,16 @@ def test_a_classifier_under_a_model_costs_what_the_model_costs(
     assert over.training == joint.training
     assert (fitted.numbers["individual"] or 0) > 0.25
     assert fitted.training == summed.training
-    bench = small_suite.bench_of(request)
-    model = REFITTED["taujp+logistic"].model(bench)
-    parts = [(task, part) for task in bench.pool for part in ("train", "validation")]
+    experiment = small_suite.bench_of(request)
+    model = REFITTED["taujp+logistic"].model(experiment)
+    parts = [(task, part) for task in experiment.pool for part in ("train", "validation")]
     dual = sum(model.passes(*one)[1].cost.cpu_seconds for one in parts)
     assert fitted.merging.cpu_seconds > summed.merging.cpu_seconds + dual
 
 
-def test_nearest_rows_vote_as_in_a_loop(bench: Bench) -> None:
+def test_nearest_rows_vote_as_in_a_loop(experiment: Experiment) -> None:
     """One vote at a time, over the rows of all tasks, for the count that validation rows like."""
-    train = known(bench, "train")
+    train = known(experiment, "train")
     keys = [
         (normalize(feature_D, dim=0), (task, int(label)))
         for task, (features_ND, labels_N) in train.items()
@@ -84,7 +87,7 @@ def test_nearest_rows_vote_as_in_a_loop(bench: Bench) -> None:
 
     def right(part: str, count: int) -> dict[str, float]:
         shares = {}
-        for task, (features_ND, labels_N) in known(bench, part).items():
+        for task, (features_ND, labels_N) in known(experiment, part).items():
             polls = [votes(feature_D, count) for feature_D in features_ND]
             hits = [
                 max(poll, key=lambda of: poll[of]) == (task, int(label))
@@ -95,14 +98,16 @@ def test_nearest_rows_vote_as_in_a_loop(bench: Bench) -> None:
 
     scores = {count: sum(right("validation", count).values()) for count in NEIGHBOURS}
     best = max(scores, key=lambda count: scores[count])
-    found, whole = FROZEN["frozen-knn"].accuracies(Model(bench))
+    found, whole = FROZEN["frozen-knn"].accuracies(Model(experiment))
     assert whole.facts == {"neighbours": best}
     assert found.class_incremental == pytest.approx(right("test", best))
 
 
-def test_a_ridge_is_chosen_on_validation_rows_and_solved_over_all_classes(bench: Bench) -> None:
+def test_a_ridge_is_chosen_on_validation_rows_and_solved_over_all_classes(
+    experiment: Experiment,
+) -> None:
     """Discriminants from an explicit covariance, task known by its own columns."""
-    train, within_DD, means = known(bench, "train"), torch.zeros(()), []
+    train, within_DD, means = known(experiment, "train"), torch.zeros(()), []
     for features_ND, labels_N in train.values():
         mean_CD = torch.stack([features_ND[labels_N == c].mean(0) for c in range(4)]).double()
         apart_ND = features_ND.double() - mean_CD[labels_N]
@@ -118,7 +123,7 @@ def test_a_ridge_is_chosen_on_validation_rows_and_solved_over_all_classes(bench:
 
     def right(part: str, ridge: float, is_known: bool) -> dict[str, float]:
         shares = {}
-        for place, (task, (features_ND, labels_N)) in enumerate(known(bench, part).items()):
+        for place, (task, (features_ND, labels_N)) in enumerate(known(experiment, part).items()):
             scores_NC = logits(features_ND, ridge)
             own_NC = scores_NC[:, 4 * place : 4 * place + 4]
             predicted_N = own_NC.argmax(-1) + 4 * place if is_known else scores_NC.argmax(-1)
@@ -127,18 +132,20 @@ def test_a_ridge_is_chosen_on_validation_rows_and_solved_over_all_classes(bench:
 
     scores = {ridge: sum(right("validation", ridge, False).values()) for ridge in RIDGES}
     best = max(scores, key=lambda ridge: scores[ridge])
-    found, whole = FROZEN["frozen-lda"].accuracies(Model(bench))
+    found, whole = FROZEN["frozen-lda"].accuracies(Model(experiment))
     assert whole.facts == {"ridge": best}
     assert found.class_incremental == pytest.approx(right("test", best, False))
     assert found.merged == pytest.approx(right("test", best, True))
 
 
 @pytest.mark.parametrize("name", FROZEN)
-def test_a_classifier_alone_sees_the_rows_of_its_task_only(bench: Bench, name: str) -> None:
-    cell = FROZEN[name].judged(Model(bench), ["one"])
-    decides = json.loads((bench.cells.folder / "classifier" / f"{cell.key}.json").read_text())[
+def test_a_classifier_alone_sees_the_rows_of_its_task_only(
+    experiment: Experiment, name: str
+) -> None:
+    cell = FROZEN[name].judged(Model(experiment), ["one"])
+    decides = json.loads((experiment.cells.folder / "classifier" / f"{cell.key}.json").read_text())[
         "decides"
     ]
     parts = ("train", "validation", "test")
-    assert decides["rows"] == [[bench.content("one", part) for part in parts]]
+    assert decides["rows"] == [[experiment.content("one", part) for part in parts]]
     assert cell.tensors()["one"].shape == (20, 4)

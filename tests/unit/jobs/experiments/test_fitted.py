@@ -32,20 +32,22 @@ def test_the_row_is_of_the_sum_with_heads_of_all_tasks(tmp_path: Path) -> None:
     parts = [(task, part) for task in its.pool for part in dict.fromkeys((*PARTS, *FROZEN))]
     assert last.merging.cpu_seconds > sum(its.seen_plain(*one).cost.cpu_seconds for one in parts)
 
-    bench = small_suite.bench_of(request)
-    cells = bench.cells
+    experiment = small_suite.bench_of(request)
+    cells = experiment.cells
     method, refreshed = ANSWERING["taujp+inner"], ANSWERING["taujp+refresh+inner"]
-    model = method.model(bench)
-    heads = fitted(bench, model.first, bench.plain).tensors()
-    under = fitted(bench, refreshed.added(bench), bench.plain)  # the vectors as they are now
+    model = method.model(experiment)
+    heads = fitted(experiment, model.first, experiment.plain).tensors()
+    under = fitted(
+        experiment, refreshed.added(experiment), experiment.plain
+    )  # the vectors as they are now
     assert cells.made == []
-    assert any(not torch.equal(under.tensors()[task], heads[task]) for task in bench.pool)
-    weight_CD = torch.cat([heads[task] for task in bench.pool])
+    assert any(not torch.equal(under.tensors()[task], heads[task]) for task in experiment.pool)
+    weight_CD = torch.cat([heads[task] for task in experiment.pool])
     start = 0
-    for task in bench.pool:
-        labels_N = bench.rows(task).labels_N("test")
-        features_ND = beside(bench.plain(task, "test"), model.features(task, "test"))
+    for task in experiment.pool:
+        labels_N = experiment.rows(task).labels_N("test")
+        features_ND = beside(experiment.plain(task, "test"), model.features(task, "test"))
         found_N = (features_ND @ weight_CD.T).argmax(-1)
         share = (found_N == labels_N + start).double().mean().item()
         assert after.tasks[task]["class_incremental"] == pytest.approx(share)
-        start += len(bench.rows(task).classes)
+        start += len(experiment.rows(task).classes)

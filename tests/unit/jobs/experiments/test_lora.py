@@ -9,7 +9,7 @@ import torch
 from torch.linalg import matrix_rank
 
 from jobs.experiments import lora as module
-from jobs.experiments.context import Bench
+from jobs.experiments.context import Experiment
 from jobs.experiments.lora import RANK, SCALE, LowRankEncoder, lora
 from tacl.backbone import load_backbone
 from tests.support import bases
@@ -50,14 +50,14 @@ def _theta0(encoder: LowRankEncoder) -> dict[str, torch.Tensor]:
 
 
 def test_a_task_s_vector_has_the_rank_and_the_rate_that_validation_rows_like(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    experiment: Experiment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scores = {1e-9: 0.5, 1e-2: 0.75, 1e-3: 0.25}
     told = iter(scores.values())
     monkeypatch.setattr(module, "STEPS", 4)
     monkeypatch.setattr(module, "RATES", tuple(scores))
-    monkeypatch.setattr(module, "_score", lambda bench, task, tau: next(told))
-    vector = lora(bench, "one")
+    monkeypatch.setattr(module, "_score", lambda experiment, task, tau: next(told))
+    vector = lora(experiment, "one")
     assert (vector.regime, vector.cell.facts["rate"]) == ("ordinary", 1e-2)
     tau = vector.tau()
     assert {value.ndim > 1 for value in tau.values()} == {True}

@@ -17,7 +17,7 @@ from torch.nn.utils import clip_grad_norm_
 
 from cluster.scheduler import budget, upkeep
 from jobs.experiments.catalogue import TABLES
-from jobs.experiments.context import Bench
+from jobs.experiments.context import Experiment
 from jobs.experiments.methods import LONGER, METHODS, arriving, linear, order_of, total
 from jobs.experiments.models import KeptDirection, Model, Sum, tangent
 from jobs.experiments.runner import reproduce, waves
@@ -60,25 +60,23 @@ def test_addition_of_every_method_and_a_second_run_that_computes_nothing(place: 
             assert one["numbers"]["of_linear"] == pytest.approx(1.0)
 
 
-def test_joint_training_in_one_softmax_judges_rows_among_the_classes_of_all_tasks(
-    bench: Bench,
-) -> None:
+def test_one_softmax_judges_rows_among_the_classes_of_all_tasks(experiment: Experiment) -> None:
     """From the same theta0, over the same batches: more classes can only be more surprising."""
-    own, all_ = (joint(bench, "ordinary", one).cell.facts["loss"] for one in (False, True))
+    own, all_ = (joint(experiment, "ordinary", one).cell.facts["loss"] for one in (False, True))
     assert len(own) == len(all_)
     assert all_[0] > own[0]
 
 
-def test_linear_numbers_are_those_of_an_explicit_sum(bench: Bench) -> None:
+def test_linear_numbers_are_those_of_an_explicit_sum(experiment: Experiment) -> None:
     """The kept tangent of the sum against torch.func.jvp along the sum of the vectors."""
-    first = {task: linear(bench, task) for task in bench.pool}
-    model = total(bench, first)
-    items = bench.rows("two").items("test")[:6]
-    encoder = bench.backbone.encoder
+    first = {task: linear(experiment, task) for task in experiment.pool}
+    model = total(experiment, first)
+    items = experiment.rows("two").items("test")[:6]
+    encoder = experiment.backbone.encoder
     theta0 = {n: p.detach() for n, p in encoder.named_parameters()}
     taus = [vector.tau() for vector in first.values()]
     along = {n: sum((tau[n] for tau in taus), torch.zeros_like(p)) for n, p in theta0.items()}
-    batch = bench.backbone.collate(items)
+    batch = experiment.backbone.collate(items)
     with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
         features, change = jvp(  # pyright: ignore[reportAssignmentType]
             lambda theta: functional_call(encoder, theta, (batch,)), (theta0,), (along,)
@@ -86,41 +84,41 @@ def test_linear_numbers_are_those_of_an_explicit_sum(bench: Bench) -> None:
     torch.testing.assert_close(
         model.features("two", "test")[:6], features + change, rtol=1e-3, atol=1e-4
     )
-    apart = sum(tangent(bench, vector, "two", "test") for vector in first.values())
-    both = bench.features("two", "test") + apart
+    apart = sum(tangent(experiment, vector, "two", "test") for vector in first.values())
+    both = experiment.features("two", "test") + apart
     torch.testing.assert_close(model.features("two", "test"), both, rtol=1e-3, atol=1e-4)
 
 
-def test_chosen_rows_of_a_test_split_belong_to_their_seed(place: Path, bench: Bench) -> None:
+def test_chosen_test_rows_belong_to_their_seed(place: Path, experiment: Experiment) -> None:
     """The test split is the same for every seed, the choice of some of its rows is not."""
-    other = Bench(bench.suite, 1, place / "data", bench.cells, bench.base)
-    assert bench.rows("one").digest("test") == other.rows("one").digest("test")
-    vector = linear(bench, "one")
-    for of_seed in (bench, other):
+    other = Experiment(experiment.suite, 1, place / "data", experiment.cells, experiment.base)
+    assert experiment.rows("one").digest("test") == other.rows("one").digest("test")
+    vector = linear(experiment, "one")
+    for of_seed in (experiment, other):
         items = of_seed.rows("one").items("test:8")
         expected = of_seed.base.encoded(items)
         torch.testing.assert_close(of_seed.features("one", "test:8"), expected)
         found = tangent(of_seed, vector, "one", "test:8")
-        module, taus = bench.base.module, {"tau": vector.tau()}
-        again = cached_tangents(module, bench.backbone, items, taus, 4)
+        module, taus = experiment.base.module, {"tau": vector.tau()}
+        again = cached_tangents(module, experiment.backbone, items, taus, 4)
         torch.testing.assert_close(found, again.tangents["tau"])
-    assert not torch.equal(bench.features("one", "test:8"), other.features("one", "test:8"))
+    assert not torch.equal(experiment.features("one", "test:8"), other.features("one", "test:8"))
 
 
-def test_a_coefficient_is_chosen_on_validation_rows_only(bench: Bench) -> None:
+def test_a_coefficient_is_chosen_on_validation_rows_only(experiment: Experiment) -> None:
     grid = [i / 20 for i in range(21)]
-    along = Sum([(1.0, linear(bench, task)) for task in bench.pool])
+    along = Sum([(1.0, linear(experiment, task)) for task in experiment.pool])
     scores = []
     for c in grid:
         right = 0.0
-        for task in bench.pool:
-            plain = bench.features(task, "validation")
-            change = tangent(bench, along, task, "validation")
-            predicted = bench.head(task).logits(plain + c * change).argmax(-1)
-            labels = bench.rows(task).labels_N("validation")
+        for task in experiment.pool:
+            plain = experiment.features(task, "validation")
+            change = tangent(experiment, along, task, "validation")
+            predicted = experiment.head(task).logits(plain + c * change).argmax(-1)
+            labels = experiment.rows(task).labels_N("validation")
             right += (predicted == labels).double().mean().item()
         scores.append(right)
-    model = METHODS["linear-grid"].model(bench)
+    model = METHODS["linear-grid"].model(experiment)
     assert model.facts["coefficient"] == grid[scores.index(max(scores))]
 
 
@@ -158,8 +156,8 @@ def test_a_run_that_was_killed_goes_on_with_the_same_bytes(place: Path) -> None:
     assert [e.numbers for e in ended.table.entries] == [e.numbers for e in whole.table.entries]
 
 
-def test_sums_have_the_key_of_their_terms(bench: Bench) -> None:
-    first = [linear(bench, "one"), linear(bench, "two")]
+def test_sums_have_the_key_of_their_terms(experiment: Experiment) -> None:
+    first = [linear(experiment, "one"), linear(experiment, "two")]
     assert Sum([(1.0, first[0])]).key != Sum([(0.5, first[0])]).key
     assert Sum([(1.0, first[0])]).key != Sum([(1.0, first[1])]).key
 
@@ -199,16 +197,16 @@ def test_every_table_is_made_and_written(
 
 
 def test_a_new_task_without_class_names_is_known_by_its_shots_alone(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    experiment: Experiment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody makes a head of all its labels; there is no zero-shot accuracy, and no test-time."""
-    whole = Bench.head
+    whole = Experiment.head
 
-    def head(self: Bench, task: str) -> Head:
+    def head(self: Experiment, task: str) -> Head:
         assert task != "target"
         return whole(self, task)
 
-    monkeypatch.setattr(Bench, "head", head)
+    monkeypatch.setattr(Experiment, "head", head)
     monkeypatch.setattr(newcomers, "SHOTS", (2,))
     monkeypatch.setattr(newcomers, "SHARES", (1,))
     for name, variant in (
@@ -216,95 +214,101 @@ def test_a_new_task_without_class_names_is_known_by_its_shots_alone(
         ("few-shot", "theta0+lp"),
         ("peft", "ordinary x 1"),
     ):
-        found = TABLES[name].entry(bench, variant)
+        found = TABLES[name].entry(experiment, variant)
         (score,) = (value for key, value in found.numbers.items() if key != "zero_shot")
         assert found.numbers["zero_shot"] is None
         assert found.tasks["target"]["zero_shot"] is None
         assert score is not None
         assert 0.25 < score <= 1
-    few = newcomers.some_of_each(bench.rows("target").train, 2, bench.seed)
-    encoded_ND, test_ND = bench.base.encoded(few.items), bench.features("target", "test")
+    few = newcomers.some_of_each(experiment.rows("target").train, 2, experiment.seed)
+    encoded_ND, test_ND = experiment.base.encoded(few.items), experiment.features("target", "test")
     means_CD = torch.stack([encoded_ND[few.labels == label].mean(0) for label in range(4)])
     nearest_N = (test_ND @ normalize(means_CD).T).argmax(-1)
-    assert torch.equal(bench.head_from("target", few).logits(test_ND).argmax(-1), nearest_N)
-    method = TABLES["test-time"].method(bench.suite, "linear")
+    assert torch.equal(experiment.head_from("target", few).logits(test_ND).argmax(-1), nearest_N)
+    method = TABLES["test-time"].method(experiment.suite, "linear")
     with pytest.raises(BadConfig, match="text tower"):
-        method.require(bench.suite, bench.backbone)
+        method.require(experiment.suite, experiment.backbone)
 
 
-def test_accuracy_after_every_arrival_against_a_loop(bench: Bench) -> None:
-    found = TABLES["continual"].entry(bench, "linear")
+def test_accuracy_after_every_arrival_against_a_loop(experiment: Experiment) -> None:
+    found = TABLES["continual"].entry(experiment, "linear")
     order = found.more["order"]
-    assert sorted(order) == sorted(bench.pool)
-    vectors = {task: linear(bench, task) for task in order}
+    assert sorted(order) == sorted(experiment.pool)
+    vectors = {task: linear(experiment, task) for task in order}
     for i in range(len(order)):
         for j, task in enumerate(order):
-            features_ND = bench.features(task, continual.PART)
+            features_ND = experiment.features(task, continual.PART)
             for known in order[: i + 1]:
-                features_ND = features_ND + tangent(bench, vectors[known], task, continual.PART)
-            predicted = bench.head(task).logits(features_ND).argmax(-1)
-            labels = bench.rows(task).labels_N(continual.PART)
+                features_ND = features_ND + tangent(
+                    experiment, vectors[known], task, continual.PART
+                )
+            predicted = experiment.head(task).logits(features_ND).argmax(-1)
+            labels = experiment.rows(task).labels_N(continual.PART)
             right = (predicted == labels).double().mean().item()
             assert found.more["R"][i][j] == pytest.approx(right)
 
 
-def test_a_task_is_trained_against_earlier_ones_only(bench: Bench) -> None:
+def test_a_task_is_trained_against_earlier_ones_only(experiment: Experiment) -> None:
     """A change of what comes later leaves the vectors before it as they are."""
-    order = order_of(bench)
+    order = order_of(experiment)
     again = [order[0], order[2], order[1]]
-    first, second = (continual.tau_jp_sum(bench, names) for names in (order, again))
+    first, second = (continual.tau_jp_sum(experiment, names) for names in (order, again))
     assert first[0].model.key == second[0].model.key
     assert first[1].model.key != second[1].model.key
 
 
 def test_upkeep_with_room_for_everything_refreshes_everything(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    experiment: Experiment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bench = bench.of(replace(bench.suite, refresh=RefreshConfig(seed=0)))  # as in a cluster
-    order = order_of(bench)
+    as_in_a_cluster = replace(experiment.suite, refresh=RefreshConfig(seed=0))
+    experiment = experiment.of(as_in_a_cluster)
+    order = order_of(experiment)
     monkeypatch.setattr(upkeep, "REFRESH_FROM", 0.0)
     monkeypatch.setattr(budget, "REFRESH", 3)
     monkeypatch.setattr(budget, "CELL", 1)
     planned, whole = (
-        make(bench, order) for make in (continual.tau_jp_upkeep, continual.tau_jp_refreshed)
+        make(experiment, order) for make in (continual.tau_jp_upkeep, continual.tau_jp_refreshed)
     )
     assert [one.model.key for one in planned] == [one.model.key for one in whole]
     assert planned[-1].merging.cpu_seconds > whole[-1].merging.cpu_seconds  # it also measures
 
 
-def test_upkeep_refreshes_nothing_that_such_short_trainings_do_not_pay(bench: Bench) -> None:
-    order = order_of(bench)
-    found, plain = continual.tau_jp_upkeep(bench, order), continual.tau_jp_sum(bench, order)
+def test_upkeep_refreshes_nothing_that_short_trainings_do_not_pay(experiment: Experiment) -> None:
+    order = order_of(experiment)
+    found, plain = (
+        continual.tau_jp_upkeep(experiment, order),
+        continual.tau_jp_sum(experiment, order),
+    )
     assert [one.model.key for one in found] == [one.model.key for one in plain]
     assert all(one.merging.cpu_seconds > 0 for one in found[1:])
 
 
 def test_the_default_training_meets_those_that_came_before(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    experiment: Experiment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(LONGER, "steps", 9)  # for time
-    order, generic = order_of(bench), bench.suite.generics
+    order, generic = order_of(experiment), experiment.suite.generics
     mixed = {"penalty": "mixed", "penalty_batch": 8, **LONGER}
     for place, task in enumerate(order):
-        expected = trained(bench, task, [*generic, *order[:place]], **mixed)
-        assert arriving(bench, task).key == expected.key
+        expected = trained(experiment, task, [*generic, *order[:place]], **mixed)
+        assert arriving(experiment, task).key == expected.key
 
 
-def test_sequential_training_against_a_loop(bench: Bench) -> None:
+def test_sequential_training_against_a_loop(experiment: Experiment) -> None:
     """The second task starts where the first one ended."""
-    order = order_of(bench)[:2]
-    first, second = (vector.tau() for vector in continual.one_after_another(bench, order))
-    encoder, head = bench.backbone.encoder, bench.head(order[1])
-    data = bench.rows(order[1]).train
-    given = (order[1], len(data), bench.seed, bench.backbone.trainable)
-    config = bench.suite.config(*given, penalty="none", precision="float32")
+    order = order_of(experiment)[:2]
+    first, second = (vector.tau() for vector in continual.one_after_another(experiment, order))
+    encoder, head = experiment.backbone.encoder, experiment.head(order[1])
+    data = experiment.rows(order[1]).train
+    given = (order[1], len(data), experiment.seed, experiment.backbone.trainable)
+    config = experiment.suite.config(*given, penalty="none", precision="float32")
     theta0 = {name: encoder.get_parameter(name).detach() for name in first}
     tau = {name: value.clone().requires_grad_() for name, value in first.items()}
     optimizer = torch.optim.AdamW(tau.values(), weight_decay=config.weight_decay)
     for step in range(config.steps):
         rows = batch_rows(len(data), config.batch, config.seed, step)
         theta = {name: theta0[name] + tau[name] for name in tau}
-        batch = bench.backbone.collate([data.items[row] for row in rows])
+        batch = experiment.backbone.collate([data.items[row] for row in rows])
         head.losses(functional_call(encoder, theta, (batch,)), data.labels[rows]).mean().backward()
         clip_grad_norm_(tau.values(), config.clip)
         share = 0.5 + 0.5 * math.cos(math.pi * (step - 1) / (config.steps - 1)) if step else 1.0
@@ -317,29 +321,29 @@ def test_sequential_training_against_a_loop(bench: Bench) -> None:
     assert error < 1e-3 * moved
 
 
-def test_interference_of_a_pair_against_a_loop(bench: Bench) -> None:
+def test_interference_of_a_pair_against_a_loop(experiment: Experiment) -> None:
     point = next(
         one
-        for one in TABLES["interference"].entry(bench, "linear").more["points"]
+        for one in TABLES["interference"].entry(experiment, "linear").more["points"]
         if (one["vector"], one["task"]) == ("three", "one")
     )
-    own, other = linear(bench, "one"), linear(bench, "three")
-    labels, head = bench.rows("one").labels_N(pairs.PART), bench.head("one")
-    alone = bench.features("one", pairs.PART) + tangent(bench, own, "one", pairs.PART)
-    both = alone + tangent(bench, other, "one", pairs.PART)
+    own, other = linear(experiment, "one"), linear(experiment, "three")
+    labels, head = experiment.rows("one").labels_N(pairs.PART), experiment.head("one")
+    alone = experiment.features("one", pairs.PART) + tangent(experiment, own, "one", pairs.PART)
+    both = alone + tangent(experiment, other, "one", pairs.PART)
     accuracies = [(head.logits(f).argmax(-1) == labels).double().mean() for f in (alone, both)]
     assert point["lost"] == pytest.approx((accuracies[0] - accuracies[1]).item())
-    probe = tangent(bench, other, "one", "probe")
+    probe = tangent(experiment, other, "one", "probe")
     sizes = [sum(x * x for x in row) ** 0.5 for row in probe.tolist()]
     assert point["tau_jp"] == pytest.approx(sum(sizes) / len(sizes), rel=1e-5)
-    before = bench.features("one", "probe") + tangent(bench, own, "one", "probe")
+    before = experiment.features("one", "probe") + tangent(experiment, own, "one", "probe")
     classes = [head.logits(f).argmax(-1).tolist() for f in (before, before + probe)]
     flips = [one != other for one, other in zip(*classes, strict=True)]
     assert any(flips)
     assert point["flipped"] == pytest.approx(sum(flips) / len(flips))
-    plain = bench.features("one", "probe")
+    plain = experiment.features("one", "probe")
     moves = []
-    for move in (probe, tangent(bench, own, "one", "probe")):
+    for move in (probe, tangent(experiment, own, "one", "probe")):
         rows = (head.logits(plain + move) - head.logits(plain)).tolist()
         centred = [[x - sum(row) / len(row) for x in row] for row in rows]
         moves.append(sum(sum(x * x for x in row) ** 0.5 for row in centred) / len(rows))
@@ -348,17 +352,17 @@ def test_interference_of_a_pair_against_a_loop(bench: Bench) -> None:
 
 @pytest.mark.parametrize("variant", ["linear-atlas", "ordinary-atlas"])
 def test_a_learned_negation_keeps_the_control_on_the_rows_it_learned_from(
-    bench: Bench, variant: str
+    experiment: Experiment, variant: str
 ) -> None:
-    vector = METHODS[variant.partition("-")[0]].vectors(bench)["one"]
-    found = KeptDirection(negation.unlearned(bench, vector, "generic"), vector.regime)
+    vector = METHODS[variant.partition("-")[0]].vectors(experiment)["one"]
+    found = KeptDirection(negation.unlearned(experiment, vector, "generic"), vector.regime)
     shares = {}
     for task in ("one", "generic"):
-        labels = bench.rows(task).labels_N(negation.PART)
-        before = bench.features(task, negation.PART)
-        after = Model(bench, direction=found).features(task, negation.PART)
+        labels = experiment.rows(task).labels_N(negation.PART)
+        before = experiment.features(task, negation.PART)
+        after = Model(experiment, direction=found).features(task, negation.PART)
         shares[task] = [
-            (bench.head(task).logits(f).argmax(-1) == labels).double().mean().item()
+            (experiment.head(task).logits(f).argmax(-1) == labels).double().mean().item()
             for f in (before, after)
         ]
     assert shares["one"][1] < shares["one"][0]
@@ -415,21 +419,21 @@ def test_tables_grow_with_seeds_and_variants_of_the_same_settings(place: Path) -
     assert [(e.variant, e.seed) for e in reproduce(both).table.entries] == order
 
 
-def test_more_shots_hold_the_rows_of_fewer(bench: Bench) -> None:
-    data = bench.rows("one").train
+def test_more_shots_hold_the_rows_of_fewer(experiment: Experiment) -> None:
+    data = experiment.rows("one").train
     few, more = (newcomers.some_of_each(data, count, seed=3) for count in (2, 4))
     assert torch.bincount(few.labels).tolist() == [2] * 4
     kept = {id(item) for item in more.items}
     assert all(id(item) in kept for item in few.items)
 
 
-def test_unseen_tasks_are_seen_by_nothing(bench: Bench) -> None:
-    smaller = unseen.without_last(bench)
-    assert smaller.pool == bench.pool[:-2]
-    left_out = [bench.rows(task).digest("shard") for task in bench.pool[-2:]]
+def test_unseen_tasks_are_seen_by_nothing(experiment: Experiment) -> None:
+    smaller = unseen.without_last(experiment)
+    assert smaller.pool == experiment.pool[:-2]
+    left_out = [experiment.rows(task).digest("shard") for task in experiment.pool[-2:]]
     methods = [METHODS["taujp"], METHODS["taujp+refresh"]]
     for vector in [v for method in methods for v in method.vectors(smaller).values()]:
-        record = bench.cells.folder / "vector" / f"{vector.key}.json"
+        record = experiment.cells.folder / "vector" / f"{vector.key}.json"
         assert not any(digest in record.read_text() for digest in left_out)
 
 

@@ -12,8 +12,8 @@ from cluster.storage import samples
 from cluster.storage.blobs import Blobs
 from jobs.experiments import rows as module
 from jobs.experiments.cache import Cell, Cells
-from jobs.experiments.context import Bench
-from jobs.experiments.rows import apart, stored_rows
+from jobs.experiments.context import Experiment
+from jobs.experiments.rows import stored_rows, without_test_rows
 from jobs.experiments.suites import Source
 from tacl.errors import EmptySplit
 
@@ -32,7 +32,7 @@ def made(place: Path, blobs: Blobs, name: str, texts: list[str], tests: list[str
 
 
 def test_every_data_set_is_read_once_however_many_tasks_there_are(
-    place: Path, bench: Bench, monkeypatch: pytest.MonkeyPatch
+    place: Path, experiment: Experiment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     content, read = module._content, list[str]()
 
@@ -41,7 +41,7 @@ def test_every_data_set_is_read_once_however_many_tasks_there_are(
         return content(folder)
 
     monkeypatch.setattr(module, "_content", counted)
-    again = Bench(bench.suite, 0, place / "data", bench.cells, bench.base)
+    again = Experiment(experiment.suite, 0, place / "data", experiment.cells, experiment.base)
     for task in (*again.pool, "generic", "target"):
         assert again.rows(task).classes
     assert sorted(read) == ["generic", "one", "target", "three", "two"]
@@ -59,7 +59,7 @@ def test_test_rows_of_another_task_are_seen_by_nothing(tmp_path: Path, blobs: Bl
     shared = [f"of both {n}" for n in range(9)]
     first = made(tmp_path, blobs, "one", shared + [f"one {n}" for n in range(60)], ["x", "y"])
     other = made(tmp_path, blobs, "two", [f"two {n}" for n in range(60)], shared)
-    kept = apart(Cells(tmp_path / "cells"), blobs, "one", first, [other])
+    kept = without_test_rows(Cells(tmp_path / "cells"), blobs, "one", first, [other])
     assert seen(blobs, first) >= set(shared)
     assert seen(blobs, kept) == seen(blobs, first) - set(shared)
     assert kept.facts["test"] == first.facts["test"]
@@ -68,7 +68,10 @@ def test_test_rows_of_another_task_are_seen_by_nothing(tmp_path: Path, blobs: Bl
 def test_a_task_that_shares_nothing_stays_as_it_is(tmp_path: Path, blobs: Blobs) -> None:
     first = made(tmp_path, blobs, "one", [f"one {n}" for n in range(60)], ["x", "y"])
     other = made(tmp_path, blobs, "two", [f"two {n}" for n in range(60)], ["z", "w"])
-    assert apart(Cells(tmp_path / "cells"), blobs, "one", first, [other]).facts == first.facts
+    assert (
+        without_test_rows(Cells(tmp_path / "cells"), blobs, "one", first, [other]).facts
+        == first.facts
+    )
 
 
 def test_a_task_whose_rows_are_all_test_rows_of_another_is_named(
@@ -78,4 +81,4 @@ def test_a_task_whose_rows_are_all_test_rows_of_another_is_named(
     first = made(tmp_path, blobs, "one", texts, ["x", "y"])
     other = made(tmp_path, blobs, "two", ["z", "w"] * 30, texts)
     with pytest.raises(EmptySplit, match="every train row of one is a test row of another task"):
-        apart(Cells(tmp_path / "cells"), blobs, "one", first, [other])
+        without_test_rows(Cells(tmp_path / "cells"), blobs, "one", first, [other])

@@ -12,7 +12,7 @@ import torch
 
 from jobs.experiments.cache import Cell, Cells
 from jobs.experiments.catalogue import TABLES
-from jobs.experiments.context import Bench, LoadedBase
+from jobs.experiments.context import Experiment, LoadedBase
 from jobs.experiments.methods import METHODS, linear
 from jobs.experiments.models import TrainedVector
 from jobs.experiments.suites import Source
@@ -22,15 +22,15 @@ from tacl.heads.head import text_head
 from tests.support import bases, small_suite
 
 
-def decided(bench: Bench, kind: str, cell: Cell) -> dict[str, Any]:
-    return json.loads((bench.cells.folder / kind / f"{cell.key}.json").read_text())["decides"]
+def decided(experiment: Experiment, kind: str, cell: Cell) -> dict[str, Any]:
+    return json.loads((experiment.cells.folder / kind / f"{cell.key}.json").read_text())["decides"]
 
 
-def first(method: str, bench: Bench) -> TrainedVector:
+def first(method: str, experiment: Experiment) -> TrainedVector:
     """Of the first task; nothing else is trained."""
     train = METHODS[method].train
     assert train is not None
-    return train(bench, "one")
+    return train(experiment, "one")
 
 
 def test_heads_are_of_the_prompts_of_their_tasks(place: Path, tmp_path: Path) -> None:
@@ -39,71 +39,75 @@ def test_heads_are_of_the_prompts_of_their_tasks(place: Path, tmp_path: Path) ->
     plain = replace(small_suite.suite(tmp_path), base=f"open_clip:{bases.clip(tmp_path)}")
     prompts = ("one {}.", "a sketch of {}")
     told = replace(plain, tasks=(Source("one", templates=prompts), *plain.tasks[1:]))
-    without = Bench(plain, 0, place / "data", Cells(tmp_path / ".cells"), LoadedBase.of(plain))
-    bench = without.of(told)
-    for of, templates in ((without, None), (bench, prompts)):
+    without = Experiment(plain, 0, place / "data", Cells(tmp_path / ".cells"), LoadedBase.of(plain))
+    experiment = without.of(told)
+    for of, templates in ((without, None), (experiment, prompts)):
         expected = text_head(of.backbone, of.rows("one").classes, templates)
         assert torch.equal(of.head("one").weight_CD, expected.weight_CD)
-    assert not torch.equal(without.head("one").weight_CD, bench.head("one").weight_CD)
-    vectors = {of: [linear(of, task) for task in ("one", "two")] for of in (without, bench)}
-    assert vectors[without][0].key != vectors[bench][0].key
-    assert vectors[without][1].key == vectors[bench][1].key
+    assert not torch.equal(without.head("one").weight_CD, experiment.head("one").weight_CD)
+    vectors = {of: [linear(of, task) for task in ("one", "two")] for of in (without, experiment)}
+    assert vectors[without][0].key != vectors[experiment][0].key
+    assert vectors[without][1].key == vectors[experiment][1].key
     assert "templates" not in decided(without, "vector", vectors[without][0].cell)
     adapted = TABLES["test-time"].entry(without, "linear")
     assert adapted.numbers.keys() == {column.key for column in newcomers.TIME_COLUMNS}
     assert all(value is not None for value in adapted.numbers.values())
-    both = [joint(of, "ordinary").key for of in (without, bench)]
-    fitted = [newcomers.shots(of, vectors[of][1:], "one", 1).key for of in (without, bench)]
+    both = [joint(of, "ordinary").key for of in (without, experiment)]
+    fitted = [newcomers.shots(of, vectors[of][1:], "one", 1).key for of in (without, experiment)]
     assert len({*both, *fitted}) == 4
 
 
-def test_statistics_take_four_times_the_strength_of_samples(bench: Bench) -> None:
-    vector = first("curvature", bench)
-    decides = decided(bench, "vector", vector.cell)
+def test_statistics_take_four_times_the_strength_of_samples(experiment: Experiment) -> None:
+    vector = first("curvature", experiment)
+    decides = decided(experiment, "vector", vector.cell)
     assert decides["config"]["penalty"] == "curvature"
-    assert decides["config"]["strength"] == 4 * bench.suite.strength
+    assert decides["config"]["strength"] == 4 * experiment.suite.strength
 
 
-def test_mixed_is_another_training_than_cyclical_against_the_same_tasks(bench: Bench) -> None:
-    vectors = (first(name, bench) for name in ("taujp", "mixed"))
-    cyclical, mixed = (decided(bench, "vector", vector.cell) for vector in vectors)
+def test_mixed_is_another_training_than_cyclical_against_the_same_tasks(
+    experiment: Experiment,
+) -> None:
+    vectors = (first(name, experiment) for name in ("taujp", "mixed"))
+    cyclical, mixed = (decided(experiment, "vector", vector.cell) for vector in vectors)
     assert mixed == {**cyclical, "config": {**cyclical["config"], "penalty": "mixed"}}
 
 
-def test_a_strength_that_grows_is_a_training_of_its_own(bench: Bench) -> None:
+def test_a_strength_that_grows_is_a_training_of_its_own(experiment: Experiment) -> None:
     """And that of the others is decided by what it always was: their cells stay."""
-    vectors = (first(name, bench) for name in ("taujp", "taujp-grown"))
-    given, grown = (decided(bench, "vector", vector.cell) for vector in vectors)
+    vectors = (first(name, experiment) for name in ("taujp", "taujp-grown"))
+    given, grown = (decided(experiment, "vector", vector.cell) for vector in vectors)
     assert grown == {**given, "config": {**given["config"], "grow_strength": True}}
     assert "grow_strength" not in given["config"]
 
 
-def test_only_the_linearized_model_is_trained_in_the_precision_of_the_suite(bench: Bench) -> None:
+def test_only_the_linearized_model_is_trained_in_the_precision_of_the_suite(
+    experiment: Experiment,
+) -> None:
     """Which each cell tells; cells of the other precision stay where they are."""
-    half = bench.of(replace(bench.suite, precision="bfloat16"))
-    vectors = {of: first("linear", of) for of in (bench, half)}
-    ways = [decided(bench, "vector", one.cell)["config"] for one in vectors.values()]
+    half = experiment.of(replace(experiment.suite, precision="bfloat16"))
+    vectors = {of: first("linear", of) for of in (experiment, half)}
+    ways = [decided(experiment, "vector", one.cell)["config"] for one in vectors.values()]
     assert ways[1] == {**ways[0], "precision": "bfloat16"}
     assert ways[0]["precision"] == "float32"
     again = {of: refreshed(of, one, ["two"]).refresh for of, one in vectors.items()}
-    told = [decided(bench, "refresh", one)["precision"] for one in again.values() if one]
+    told = [decided(experiment, "refresh", one)["precision"] for one in again.values() if one]
     assert told == ["float32", "bfloat16"]
-    ordinary = [first("ordinary", of).key for of in (bench, half)]
+    ordinary = [first("ordinary", of).key for of in (experiment, half)]
     assert len(set(ordinary)) == 1
     learned = [newcomers.shots(of, [one], "target", 1).cell for of, one in vectors.items()]
     assert [one.facts["precision"] for one in learned] == ["float32", "bfloat16"]
 
 
-def test_a_vector_refreshed_again_is_held_to_what_it_was_at_first(bench: Bench) -> None:
-    first = linear(bench, "one")
-    once = refreshed(bench, first, ["two"])
+def test_a_vector_refreshed_again_is_held_to_what_it_was_at_first(experiment: Experiment) -> None:
+    first = linear(experiment, "one")
+    once = refreshed(experiment, first, ["two"])
     assert once.key != first.key  # accepted
-    again = refreshed(bench, once, ["two", "three"])
+    again = refreshed(experiment, once, ["two", "three"])
     assert (once.first, again.first) == (first.cell, first.cell)
     assert once.refresh is not None
-    assert "first" not in decided(bench, "refresh", once.refresh)
+    assert "first" not in decided(experiment, "refresh", once.refresh)
     assert again.refresh is not None
-    assert decided(bench, "refresh", again.refresh)["first"] == first.key
+    assert decided(experiment, "refresh", again.refresh)["first"] == first.key
     assert again.refresh.facts["before"]["own"] == pytest.approx(
         once.refresh.facts["after"]["own"], rel=1e-3
     )

@@ -22,7 +22,7 @@ from cluster.errors import exit_code
 from jobs.cli.main import app
 from jobs.experiments import runner, saw, suites
 from jobs.experiments.catalogue import TABLES
-from jobs.experiments.context import Bench
+from jobs.experiments.context import Experiment
 from jobs.experiments.methods import METHODS
 from jobs.experiments.runner import (
     TableRequest,
@@ -54,11 +54,11 @@ def test_the_coefficient_of_a_negation_against_a_loop(points: list[tuple[float, 
 
 
 def test_without_class_names_only_what_sees_nothing_sees_labels_for_the_heads(
-    bench: Bench,
+    experiment: Experiment,
 ) -> None:
     alone, joint = METHODS["zero-shot"], METHODS["mtl-softmax"]
     untrained = replace(joint, make=alone.make)  # for time
-    found = [addition.entry(bench, one).saw_training for one in (alone, untrained)]
+    found = [addition.entry(experiment, one).saw_training for one in (alone, untrained)]
     assert found == [saw.HEADS, saw.ALL_LABELS]
 
 

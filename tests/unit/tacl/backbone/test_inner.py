@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from tacl.backbone.inner import channels_last, inner_blocks, watched
-from tacl.models.mixed import MixedEncoder
+from tacl.models.mixed import MultiRecipeEncoder
 from tests.support import toy
 
 
@@ -78,7 +78,7 @@ def test_a_pass_under_vectors_shows_what_theta0_gives() -> None:
     base = toy.backbone(torch.float32)
     batch = base.collate(toy.inputs(5, 0, torch.float32))
     taus = {name: toy.random_tau(base.encoder, seed=seed) for seed, name in enumerate("ab")}
-    mixed = MixedEncoder(base.encoder, base.trainable, taus)
+    mixed = MultiRecipeEncoder(base.encoder, base.trainable, taus)
     users = [({"a": 1.0}, 2), ({"a": -0.5, "b": 2.0}, 3)]
     with base.watched(batch) as plain:
         features_BD, tangent_BD = mixed.parts(batch, users)

@@ -112,7 +112,7 @@ def test_damaged_weights(bert: Path, clip: Path, lite0: Path, tmp_path: Path) ->
         load_backbone(f"open_clip:{tmp_path / 'clip'}")
     shutil.copy(lite0, tmp_path / "lite0.safetensors")
     cut(tmp_path / "lite0.safetensors")
-    with pytest.raises(BadBase, match="no whole safetensors"):
+    with pytest.raises(BadBase, match="not a complete safetensors"):
         load_backbone(f"timm:tf_efficientnet_lite0@{tmp_path / 'lite0.safetensors'}")
 
 

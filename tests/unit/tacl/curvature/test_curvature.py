@@ -17,7 +17,7 @@ from torch.nn.functional import unfold
 
 from tacl.backbone import Backbone, BaseSpec
 from tacl.curvature import Statistics, measure, merged
-from tacl.curvature.calls import Watched
+from tacl.curvature.calls import LayerRecorder
 from tacl.curvature.statistics import KroneckerFactors
 from tacl.data.splits import batch_rows
 from tacl.errors import BadConfig, BaseMismatch, CorruptBlob, EmptySplit
@@ -46,7 +46,7 @@ def test_an_activation_in_the_place_of_its_input_changes_nothing() -> None:
         torch.manual_seed(0)
         layers = nn.Sequential(nn.Conv2d(2, 3, 2), nn.ReLU(inplace), nn.Flatten(), nn.Linear(27, 4))
         theta = dict[str, Tensor](layers.named_parameters())
-        with Watched(theta) as watched:
+        with LayerRecorder(theta) as watched:
             value = layers(torch.randn(5, 2, 4, 4)).square().sum()
         found.append(torch.autograd.grad(value, [call.output for call in watched.calls]))
     for apart, in_place in zip(*found, strict=True):

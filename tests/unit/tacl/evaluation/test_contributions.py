@@ -6,12 +6,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacl.evaluation.contributions import Parts
+from tacl.evaluation.contributions import Contributions
 from tacl.heads.columns import Columns
 from tacl.heads.head import Head
 
 WIDTH = 5
-Scene = tuple[Columns, Parts]
+Scene = tuple[Columns, Contributions]
 
 
 @st.composite
@@ -33,7 +33,7 @@ def scenes(draw: st.DrawFn) -> Scene:
             heads[f"task {number}"] = Head(narrow_CD, scale, names)
     vectors = draw(st.integers(1, 4))
     moves_TD = draw(st.floats(0.01, 3)) * torch.randn(vectors, WIDTH, generator=noise)
-    return Columns(heads), Parts(torch.randn(WIDTH + inner, generator=noise), moves_TD)
+    return Columns(heads), Contributions(torch.randn(WIDTH + inner, generator=noise), moves_TD)
 
 
 @given(scenes())
@@ -67,6 +67,6 @@ def test_a_head_of_three_views_tells_the_base_from_the_vectors() -> None:
     zero = [0.0, 0.0]
     weight_CD = torch.tensor([[*zero, *zero, 0.0, 1.0], [*zero, 1.0, 0.0, *zero]])
     head = Head(weight_CD, 10.0 * 3**0.5, ("moved", "still"), torch.zeros(2, 2))
-    found_PC = Parts(plain_D, moves_TD).logits(Columns({"one": head}))
+    found_PC = Contributions(plain_D, moves_TD).logits(Columns({"one": head}))
     expected_PC = torch.tensor([[0.0, 6.0], [20.0, 0.0], [-10.0, 0.0]])
     torch.testing.assert_close(found_PC, expected_PC)

@@ -11,7 +11,7 @@ import torch
 from tacl.backbone import load_backbone
 from tacl.embedded import generate, tasks
 from tacl.embedded.parquet import png
-from tacl.evaluation.nearness import LEAST, NEAR, apart, are_near
+from tacl.evaluation.nearness import LEAST, NEAR, are_near, centroid_distance
 
 ROWS = 64
 
@@ -22,19 +22,21 @@ def drawn(rows: int, seed: int, mean: float = 0.0) -> torch.Tensor:
 
 
 def test_it_is_the_distance_of_the_means_of_the_variance() -> None:
-    found = [apart(drawn(4000, seed), drawn(4000, seed + 1, mean=0.3)) for seed in range(4)]
+    found = [
+        centroid_distance(drawn(4000, seed), drawn(4000, seed + 1, mean=0.3)) for seed in range(4)
+    ]
     assert found == pytest.approx([0.3**2] * 4, rel=0.1)
 
 
 def test_two_parts_of_one_set_are_apart_by_nothing_on_average() -> None:
-    found = [apart(drawn(ROWS, seed), drawn(ROWS, 100 + seed)) for seed in range(50)]
+    found = [centroid_distance(drawn(ROWS, seed), drawn(ROWS, 100 + seed)) for seed in range(50)]
     assert abs(sum(found) / len(found)) < 0.002
     assert max(found) < NEAR
 
 
 def test_of_a_few_rows_nothing_is_known() -> None:
     few = drawn(LEAST - 1, 0)
-    assert apart(few, few) == apart(drawn(ROWS, 0), few) == math.inf
+    assert centroid_distance(few, few) == centroid_distance(drawn(ROWS, 0), few) == math.inf
     assert are_near(drawn(LEAST, 0), drawn(LEAST, 1))
 
 

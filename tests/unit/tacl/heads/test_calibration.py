@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from tacl.heads.calibration import calibrated, calibration_error
+from tacl.heads.calibration import calibration_error, fit_temperature
 from tests.support.budget import budget
 
 
@@ -25,7 +25,7 @@ def scores(seed: int, rows: int = 60, sharp: float = 7.0) -> tuple[Tensor, Tenso
 @settings(max_examples=budget(25), deadline=None)
 def test_the_temperature_has_the_least_loss_of_all(seed: int, sharp: float) -> None:
     logits, labels = scores(seed, sharp=sharp)
-    found, least = calibrated(logits, labels)
+    found, least = fit_temperature(logits, labels)
     assert least == pytest.approx(cross_entropy(found * logits.double(), labels).item())
     for factor in (0.5, 0.95, 1.05, 2.0, 1 / found):
         assert least <= cross_entropy(factor * found * logits.double(), labels) + 1e-9
@@ -33,15 +33,15 @@ def test_the_temperature_has_the_least_loss_of_all(seed: int, sharp: float) -> N
 
 def test_it_finds_the_temperature_that_labels_were_drawn_at() -> None:
     logits, labels = scores(0, rows=20_000, sharp=7.0)
-    assert calibrated(logits, labels).inverse_temperature == pytest.approx(1 / 7, rel=0.05)
+    assert fit_temperature(logits, labels).inverse_temperature == pytest.approx(1 / 7, rel=0.05)
 
 
 def test_a_row_of_weight_two_is_two_rows() -> None:
     logits, labels = scores(1)
     weight = torch.ones(60).index_fill_(0, torch.arange(20), 2.0)
-    twice = calibrated(torch.cat([logits, logits[:20]]), torch.cat([labels, labels[:20]]))
-    assert calibrated(logits, labels, weight) == pytest.approx(twice, rel=1e-6)
-    assert calibrated(logits, labels) != pytest.approx(twice, rel=1e-3)
+    twice = fit_temperature(torch.cat([logits, logits[:20]]), torch.cat([labels, labels[:20]]))
+    assert fit_temperature(logits, labels, weight) == pytest.approx(twice, rel=1e-6)
+    assert fit_temperature(logits, labels) != pytest.approx(twice, rel=1e-3)
 
 
 def test_the_calibration_error_by_hand() -> None:

@@ -9,7 +9,7 @@ from torch import Tensor
 from tacl.heads.columns import Columns
 from tacl.heads.fitting import LabelledFeatures, frozen_heads
 from tacl.heads.head import Head
-from tacl.heads.novelty import JUDGED, KEPT, Novelty, Own, roc_area
+from tacl.heads.novelty import JUDGED, KEPT, Novelty, ReferenceScores, roc_auc
 
 DIMENSION = 8
 PLACES = {"a": 0, "b": 2, "": 4}  # of each task's first class; of the generic samples
@@ -62,11 +62,13 @@ def test_few_rows_to_judge_by_tell_hardly_more_of_the_own(
     found: tuple[dict[str, Head], Novelty],
 ) -> None:
     novelty, asked_ND, told = found[1], features("a", 400), []
-    own_N = (novelty.whose_N == 0).nonzero().flatten()
-    assert novelty.far_NT is not None
+    own_N = (novelty.task_N == 0).nonzero().flatten()
+    assert novelty.distance_NT is not None
     for some_N in own_N.view(-1, 10):
-        few = novelty.judged_NT[some_N], novelty.whose_N[some_N]
-        judge = Novelty(novelty.head, novelty.sizes, *few, novelty.space, novelty.far_NT[some_N])
+        few = novelty.probability_NT[some_N], novelty.task_N[some_N]
+        judge = Novelty(
+            novelty.head, novelty.sizes, *few, novelty.space, novelty.distance_NT[some_N]
+        )
         told.append(judge.told(asked_ND, ["a"])[1].double().mean().item())
     assert sum(told) / len(told) < 0.15  # of two shares, each of 11 rows
 
@@ -123,8 +125,8 @@ def test_a_threshold_is_found_once_for_the_same_tasks_in_any_order(
 def test_a_threshold_that_another_thread_forgets_at_once_is_given(
     found: tuple[dict[str, Head], Novelty],
 ) -> None:
-    class Forgetting(dict[frozenset[str], Own]):
-        def __setitem__(self, key: frozenset[str], value: Own) -> None:
+    class Forgetting(dict[frozenset[str], ReferenceScores]):
+        def __setitem__(self, key: frozenset[str], value: ReferenceScores) -> None:
             """As where the other one clears it next."""
 
     novelty = Novelty.from_params(found[1].to_params())
@@ -144,7 +146,7 @@ def test_it_is_the_same_after_a_file(found: tuple[dict[str, Head], Novelty]) -> 
 def test_judged_rows_are_bounded() -> None:
     heads = {t: Head(torch.zeros(1, DIMENSION), 1.0, (t,)) for t in ("a", "b")}
     novelty = Novelty.of(heads, {}, {task: torch.ones(JUDGED, DIMENSION) for task in heads})
-    assert len(novelty.judged_NT) == JUDGED
+    assert len(novelty.probability_NT) == JUDGED
 
 
 def test_the_order_of_validation_rows_means_little() -> None:
@@ -153,13 +155,13 @@ def test_the_order_of_validation_rows_means_little() -> None:
     both = Head(torch.eye(DIMENSION)[:2], 1.0, ("b0", "b1"))
     first = Head(torch.eye(DIMENSION)[:1], 9.0, ("first",))
     told = Novelty.of({"a": first, "b": both}, {}, {"a": by_class_ND, "b": by_class_ND})
-    assert len(told.judged_NT.unique(dim=0)) == 2
+    assert len(told.probability_NT.unique(dim=0)) == 2
 
 
 def test_the_area_counts_pairs() -> None:
     higher_N, lower_M = torch.tensor([0.9, 0.5, 0.5, 0.1]), torch.tensor([0.5, 0.3])
     pairs = [(h > k) + (h == k) / 2 for h in higher_N.tolist() for k in lower_M.tolist()]
-    assert roc_area(higher_N, lower_M) == pytest.approx(sum(pairs) / 8)
+    assert roc_auc(higher_N, lower_M) == pytest.approx(sum(pairs) / 8)
 
 
 def test_one_of_before_inner_blocks_reads_f_alone(found: tuple[dict[str, Head], Novelty]) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, normalize
 
 from tacl.evaluation.metrics import accuracy
-from tacl.heads.calibration import calibrated
+from tacl.heads.calibration import fit_temperature
 from tacl.heads.head import Head
 from tacl.heads.probe import SCALE, Neighbours, chosen_probe, of_length_one, probe_head
 
@@ -66,7 +66,7 @@ def test_validation_rows_choose_the_weight() -> None:
 
     def loss(other: float) -> float:
         found = probe_head(*train, CLASSES, other)
-        return calibrated(found.logits(validation[0]), validation[1]).loss
+        return fit_temperature(found.logits(validation[0]), validation[1]).loss
 
     place = weights.index(weight)
     assert 0 < place < len(weights) - 1  # an end of the grid would say nothing

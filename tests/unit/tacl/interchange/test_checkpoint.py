@@ -320,7 +320,7 @@ def test_shards_of_one_checkpoint(loaded: Callable[[str], Backbone], tmp_path: P
         vector_of_checkpoint("x", backbone, tmp_path)
     itself = dict.fromkeys(places, "model.safetensors.index.json")
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": itself}))
-    with pytest.raises(BadCheckpoint, match="no whole safetensors"):
+    with pytest.raises(BadCheckpoint, match="not a complete safetensors"):
         vector_of_checkpoint("x", backbone, tmp_path)
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from tacl.dual import mixed
 from tacl.models.linearized import LinearizedEncoder
-from tacl.models.mixed import MixedEncoder, Recipe, alone
+from tacl.models.mixed import MultiRecipeEncoder, Recipe, alone
 from tests.support import toy
 from tests.support.budget import budget
 
@@ -103,7 +103,7 @@ def test_every_row_is_that_of_its_users_own_model(make, worth: int, monkeypatch)
     batch = rows(sum(count for _, count in users))
     if batch.is_floating_point():
         batch = batch.double()
-    found = MixedEncoder(encoder, moved, vectors)(batch, users)
+    found = MultiRecipeEncoder(encoder, moved, vectors)(batch, users)
     start = 0
     for recipe, count in users:
         own = slice(start, start + count)
@@ -130,7 +130,7 @@ def test_any_users_and_any_recipes(users: list[tuple[Recipe, int]]) -> None:
     module = LinearizedEncoder(base.encoder)
     vectors = {name: toy.random_tau(base.encoder, seed=ord(name)) for name in "abc"}
     batch = torch.stack(toy.inputs(sum(count for _, count in users), seed=3))
-    found = MixedEncoder(base.encoder, ("*",), vectors)(batch, users)
+    found = MultiRecipeEncoder(base.encoder, ("*",), vectors)(batch, users)
     each = [recipe for recipe, count in users for _ in range(count)]
     for row, recipe in enumerate(each):
         expected = alone(module, batch[row : row + 1], recipe, vectors)
@@ -151,7 +151,7 @@ class RowsInside(nn.Module):
 def test_rows_that_lie_elsewhere_are_refused() -> None:
     encoder = RowsInside().eval()
     tau = {name: torch.ones_like(value) for name, value in encoder.named_parameters()}
-    together = MixedEncoder(encoder, ("*",), {"a": tau, "b": tau})
+    together = MultiRecipeEncoder(encoder, ("*",), {"a": tau, "b": tau})
     with pytest.raises(NotImplementedError, match="2 rows in a tensor of shape"):
         together(torch.randn(2, 3, 4), [({"a": 1.0}, 1), ({"b": 1.0}, 1)])
 
@@ -174,6 +174,6 @@ class Queried(nn.Module):
 def test_a_weight_that_goes_into_a_layer_is_refused(how: str) -> None:
     encoder = Queried(how).eval()
     tau = {name: torch.ones_like(value) for name, value in encoder.named_parameters()}
-    together = MixedEncoder(encoder, ("*",), {"a": tau, "b": tau})
+    together = MultiRecipeEncoder(encoder, ("*",), {"a": tau, "b": tau})
     with pytest.raises(NotImplementedError):
         together(torch.randn(2, 4), [({"a": 1.0}, 1), ({"b": 1.0}, 1)])

@@ -97,7 +97,7 @@ def test_a_truncated_file_is_noticed(missing: int) -> None:
         path = Path(folder) / "v"
         vector().save(path)
         path.write_bytes(path.read_bytes()[:-missing])
-        with pytest.raises(CorruptBlob, match="no whole task vector"):
+        with pytest.raises(CorruptBlob, match="not a complete task vector"):
             TaskVector.load(path)
 
 
@@ -126,7 +126,7 @@ def test_an_altered_head_is_noticed(tmp_path: Path) -> None:
 )
 def test_foreign_files_are_refused(tmp_path: Path, metadata: dict[str, str] | None) -> None:
     save_file({"x": torch.zeros(2)}, tmp_path / "v", metadata=metadata)
-    with pytest.raises(CorruptBlob, match="no whole task vector"):
+    with pytest.raises(CorruptBlob, match="not a complete task vector"):
         TaskVector.load(tmp_path / "v")
     (tmp_path / "text").write_text("not tensors at all")
     with pytest.raises(CorruptBlob):

@@ -8,37 +8,37 @@ from __future__ import annotations
 
 from hashlib import sha256
 
-from cluster.scheduler.state import Champions, Lesson, State
+from cluster.scheduler.state import Champions, ChampionSet, State
 
 MODULUS = 2**256
 
 
-def lessons(state: State) -> dict[str, Lesson]:
+def champion_sets(state: State) -> dict[str, ChampionSet]:
     """By owner, "" for the tasks that nobody keeps private."""
-    if state.lessons is None:
-        state.lessons = {}
+    if state.champion_sets is None:
+        state.champion_sets = {}
         for task, vector in state.champions.items():
-            _put(state.lessons, state, task, vector.digest)
-    return state.lessons
+            _put(state.champion_sets, state, task, vector.digest)
+    return state.champion_sets
 
 
-def moves(state: State, task: str, vector: str | None) -> None:
+def before_champion_change(state: State, task: str, vector: str | None) -> None:
     """Before the task's champion becomes another, by its digest, or leaves: None."""
-    if state.lessons is not None:
-        _put(state.lessons, state, task, vector)
+    if state.champion_sets is not None:
+        _put(state.champion_sets, state, task, vector)
     state.fits = None
 
 
 def champions(state: State, owner: str) -> Champions:
     """What the fit for an owner is of."""
-    of, nobody = lessons(state), Lesson()
+    of, nobody = champion_sets(state), ChampionSet()
     return of.get("", nobody).champions | of.get(owner, nobody).champions
 
 
-def _put(of: dict[str, Lesson], state: State, task: str, vector: str | None) -> None:
+def _put(of: dict[str, ChampionSet], state: State, task: str, vector: str | None) -> None:
     if task not in state.tasks or not state.tasks[task].teaches:
         return
-    lesson = of.setdefault(state.owners.get(task, ""), Lesson())
+    lesson = of.setdefault(state.owners.get(task, ""), ChampionSet())
     if (old := lesson.champions.pop(task, None)) is not None:
         lesson.number = (lesson.number - _number(task, old)) % MODULUS
     if vector is not None:

@@ -17,7 +17,7 @@ OFTEN = 2  # of so many collections of the one before, each of thousands of new 
 DAY = 24 * 3600.0
 
 
-class Heap:
+class GcTuning:
     """From its making until `release`."""
 
     def __init__(self) -> None:

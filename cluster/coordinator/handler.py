@@ -64,7 +64,7 @@ def _kept(form: type[A], text: str) -> A:
     return form.model_validate_json(text) if is_json else form.model_validate({"run_id": text})
 
 
-class Shell(Reads):
+class RequestHandler(Reads):
     """Whoever makes one calls `tick` again and again: it looks after what runs."""
 
     def __init__(self, home: str | Path, launcher: Launcher[Any]) -> None:
@@ -75,7 +75,7 @@ class Shell(Reads):
         self._blobs = place.blobs()
         self._lock = Lock()  # methods and `tick` come from different threads
         self._registry = Registry(place.registry_url)
-        self._registry.hold()
+        self._registry.acquire_writer()
         self._registry.founded(settings.base, settings.generic)
         self._shards = {shard.task: shard for shard in self._registry.shards()}
         champions = self._registry.champion_references().values()
@@ -99,7 +99,7 @@ class Shell(Reads):
         """
         try:
             with self._lock:
-                self._registry.keep()
+                self._registry.check_writer()
                 self._make_sure()
         except HomeInUse:
             raise
@@ -107,7 +107,7 @@ class Shell(Reads):
             self._execution.say(error)
         else:
             self._execution.tick()
-            self._looking.done(("bring the status up to date", ""), self._look)
+            self._looking.try_now(("bring the status up to date", ""), self._look)
             if self._erasing.tick():
                 self._execution.underway.look_again()
 
@@ -230,7 +230,7 @@ class Shell(Reads):
         unspent = upkeep.unspent(self._state, run_ids)
         write = partial(self._registry.cancel, run_ids, dismissed, who, unspent=unspent)
         events = [Cancelled(run_id) for run_id in run_ids]
-        return Decision(answer, write, partial(self._execution.happened, *events))
+        return Decision(answer, write, partial(self._execution.apply_events, *events))
 
     def _require_share(
         self,

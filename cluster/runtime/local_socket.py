@@ -27,7 +27,7 @@ LOG = logging.getLogger(__name__)
 Call = Callable[[str, Sequence[object]], Any]  # a method by its name, and its arguments
 
 
-class NotNear(Exception):
+class NoListener(Exception):
     """Nobody answered on this machine."""
 
 
@@ -88,13 +88,13 @@ def answers(home: Path, name: str = SOCKET) -> bool:
 
 
 def ask(home: Path, method: str, arguments: Sequence[object], name: str = SOCKET) -> Any:
-    """Raises what the method raises, or NotNear."""
+    """Raises what the method raises, or NoListener."""
     try:
         with Client(str(home / name), "AF_UNIX") as connection:
             connection.send((method, arguments))
             found, error = connection.recv()
     except (OSError, EOFError) as cause:
-        raise NotNear from cause
+        raise NoListener from cause
     if error is not None:
         raise error
     return found

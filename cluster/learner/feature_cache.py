@@ -17,19 +17,19 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from cluster.storage.drafts import beside
+from cluster.storage.drafts import atomic_path
 
 LOG = logging.getLogger(__name__)
 
 
-class Seen(NamedTuple):
+class CachedRow(NamedTuple):
     """Of one row: what f(x) + J(x) sum tau was in its turn."""
 
     turn: int
     moved_D: Tensor
 
 
-def due(seen: Mapping[int, Seen], chosen: Sequence[int], again: int) -> list[int]:
+def due(seen: Mapping[int, CachedRow], chosen: Sequence[int], again: int) -> list[int]:
     """Of the chosen rows those that are new, and of the others the `again` that were measured
     longest ago."""
     new = [row for row in chosen if row not in seen]
@@ -37,12 +37,12 @@ def due(seen: Mapping[int, Seen], chosen: Sequence[int], again: int) -> list[int
     return new + old[:again]
 
 
-def read(path: Path) -> dict[int, Seen]:
+def read(path: Path) -> dict[int, CachedRow]:
     """By number of the row."""
     if not (found := _whole(path)).keys() >= {"rows", "turns", "moved"}:
         return {}
     columns = found["rows"].tolist(), found["turns"].tolist(), found["moved"]
-    return {row: Seen(turn, moved_D) for row, turn, moved_D in zip(*columns, strict=True)}
+    return {row: CachedRow(turn, moved_D) for row, turn, moved_D in zip(*columns, strict=True)}
 
 
 def written_by(path: Path) -> str | None:
@@ -54,7 +54,7 @@ def written_by(path: Path) -> str | None:
         return None
 
 
-def write(path: Path, seen: Mapping[int, Seen], run_id: str = "") -> None:
+def write(path: Path, seen: Mapping[int, CachedRow], run_id: str = "") -> None:
     turns, moved = zip(*seen.values(), strict=True)
     tensors = {
         "rows": torch.tensor(list(seen)),
@@ -89,7 +89,7 @@ def _keep(path: Path, tensors: dict[str, Tensor], about: dict[str, str] | None =
     """Whole or not at all; where that cannot be, it is made again when it is needed."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with beside(path) as draft:
+        with atomic_path(path) as draft:
             save_file(tensors, draft, about)
     except (OSError, SafetensorError):
         LOG.exception("%s is not kept: it is made again when it is needed", path.name)

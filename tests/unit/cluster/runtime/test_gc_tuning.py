@@ -7,13 +7,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from cluster.runtime import heap
-from cluster.runtime.heap import Heap
+from cluster.runtime import gc_tuning
+from cluster.runtime.gc_tuning import GcTuning
 
 
 @pytest.fixture(autouse=True)
-def kept() -> Iterator[Heap]:
-    found = Heap()
+def kept() -> Iterator[GcTuning]:
+    found = GcTuning()
     yield found
     found.release()
 
@@ -46,7 +46,7 @@ def test_cycles_that_were_in_use_are_collected_within_a_day(
     gc.collect()
     del in_use
     assert gc.collect() < 100
-    monkeypatch.setattr(heap, "DAY", 0.0)
+    monkeypatch.setattr(gc_tuning, "DAY", 0.0)
     gc.collect()
     monkeypatch.undo()
     assert gc.collect() >= 100
@@ -55,7 +55,7 @@ def test_cycles_that_were_in_use_are_collected_within_a_day(
 
 def test_nothing_is_kept_any_more_after_it() -> None:
     before = gc.get_threshold()
-    other = Heap()
+    other = GcTuning()
     other.release()
     assert gc.get_freeze_count() == 0
     assert gc.get_threshold() == before

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.domain.tasks import Options
-from cluster.scheduler import lessons
+from cluster.scheduler import champion_sets
 from cluster.scheduler.state import PlannedRun, PlannedTask, State, VectorVersion
 from cluster.scheduler.upkeep import concerns, fits
 
@@ -27,7 +27,7 @@ def state_of(*champions: str) -> State:
 def move(state: State, task: str, version: str) -> None:
     """No version: it is removed."""
     vector = f"{task} {version}" if version else None
-    lessons.moves(state, task, vector)
+    champion_sets.before_champion_change(state, task, vector)
     state.champions.pop(task, None)
     if vector is not None:
         state.champions[task] = VectorVersion(int(version), vector, frozenset())
@@ -40,16 +40,16 @@ def test_what_moved_one_by_one_is_what_is_there(
     state = state_of("a", "c")
     for task, version in before:
         move(state, task, version)
-    assert fits(state) == fits(replace(state, fits=None, lessons=None))
+    assert fits(state) == fits(replace(state, fits=None, champion_sets=None))
     for task, version in after:
         move(state, task, version)
-        assert fits(state) == fits(replace(state, fits=None, lessons=None))
+        assert fits(state) == fits(replace(state, fits=None, champion_sets=None))
 
 
 def test_a_fit_is_of_everybodys_tasks_and_of_its_owners_own() -> None:
     state = state_of(*"abcdt")
     assert list(fits(state).values()) == ["", "ann", "bob"]
-    of = {owner: lessons.champions(state, owner).keys() for owner in ("", "ann", "bob")}
+    of = {owner: champion_sets.champions(state, owner).keys() for owner in ("", "ann", "bob")}
     assert of == {"": {*"ab"}, "ann": {*"abc"}, "bob": {*"abd"}}
     for owner, tasks in of.items():
         run = PlannedRun("fit", "fit", 0, owner=owner)

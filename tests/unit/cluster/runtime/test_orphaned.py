@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 
 from cluster.domain.work import Measured, MeasureWork, Work
-from cluster.runtime import alone, connection
-from cluster.runtime.connection import Coordinators
+from cluster.runtime import connection, orphaned
+from cluster.runtime.connection import CoordinatorClient
 from cluster.runtime.process import RECENT, LearnerProcess, attempt_of, name_of
 from cluster.scheduler.adoption import Attempt
 from cluster.storage.niceness import NICENESS, lower_priority
 from tests.support.fakes import BASE, new_home
 
-AWAY = int(connection.RUN_SECONDS / alone.PERIOD)  # questions without an answer that are borne
+AWAY = int(connection.RUN_SECONDS / orphaned.PERIOD)  # questions without an answer that are borne
 
 
 def ended_after(answers: Iterable[bool | None]) -> int:
@@ -34,7 +34,7 @@ def ended_after(answers: Iterable[bool | None]) -> int:
     def sleep(seconds: float) -> None:
         now[0] += seconds
 
-    alone.until_alone(ask, lambda: None, lambda: now[0], sleep)
+    orphaned.until_orphaned(ask, lambda: None, lambda: now[0], sleep)
     return asked[0]
 
 
@@ -72,15 +72,15 @@ def measuring(run_id: str) -> MeasureWork:
 @pytest.fixture
 def process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LearnerProcess]:
     """It does run a; the coordinator waits for run b alone."""
-    monkeypatch.setattr(Coordinators, "awaits", lambda self, run_id, attempt: run_id == "b")
-    monkeypatch.setattr(Coordinators, "answered", -math.inf)
-    monkeypatch.setattr("cluster.runtime.process.until_alone", lambda *_: None)
+    monkeypatch.setattr(CoordinatorClient, "awaits", lambda self, run_id, attempt: run_id == "b")
+    monkeypatch.setattr(CoordinatorClient, "answered", -math.inf)
+    monkeypatch.setattr("cluster.runtime.process.until_orphaned", lambda *_: None)
     monkeypatch.setattr(
         "cluster.runtime.process.lower_priority", lambda: None
     )  # here others run too
     Works.can_end.set()
     home = str(new_home(tmp_path).path)
-    yield LearnerProcess(home, "tests.unit.cluster.runtime.test_alone:Works", Attempt("a", 1))
+    yield LearnerProcess(home, "tests.unit.cluster.runtime.test_orphaned:Works", Attempt("a", 1))
     gc.unfreeze()
 
 
@@ -94,9 +94,9 @@ def test_a_learner_that_may_be_given_more_is_alone_at_the_second_look(
 def test_a_learner_whose_run_was_answered_just_now_asks_nothing(
     process: LearnerProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Coordinators, "answered", time.monotonic())
+    monkeypatch.setattr(CoordinatorClient, "answered", time.monotonic())
     assert process._awaited()
-    monkeypatch.setattr(Coordinators, "answered", time.monotonic() - RECENT)
+    monkeypatch.setattr(CoordinatorClient, "answered", time.monotonic() - RECENT)
     assert process._awaited() is False
 
 
@@ -133,13 +133,13 @@ def test_an_answer_about_what_is_over_is_none(
 ) -> None:
     """It is given more while it asks."""
 
-    def answered(self: Coordinators, run_id: str, attempt: int) -> bool:
+    def answered(self: CoordinatorClient, run_id: str, attempt: int) -> bool:
         process.work(measuring("b"))
         return False
 
     process.work(measuring("a"))
     assert process._awaited()
-    monkeypatch.setattr(Coordinators, "awaits", answered)
+    monkeypatch.setattr(CoordinatorClient, "awaits", answered)
     assert process._awaited()
 
 

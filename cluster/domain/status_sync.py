@@ -7,7 +7,7 @@ from collections.abc import Callable
 from cluster.domain.status import ClusterStatus, RunStatus, TaskStatus
 
 
-class Following:
+class StatusSync:
     """What was heard so far. `version` is what to ask for next: what is new since."""
 
     def __init__(self) -> None:
@@ -15,7 +15,7 @@ class Following:
         self._tasks: dict[str, TaskStatus] = {}
         self._work: dict[str, RunStatus] = {}
 
-    def hear(self, told: ClusterStatus) -> ClusterStatus:
+    def apply(self, told: ClusterStatus) -> ClusterStatus:
         """The whole status as of this answer; the answer itself, where more is to be asked for."""
         if told.whole:
             self._tasks, self._work = {}, {}
@@ -34,6 +34,6 @@ class Following:
 
     def all(self, ask: Callable[[str], ClusterStatus]) -> ClusterStatus:
         """Ask, by the version, until nothing is left to be told."""
-        while (told := self.hear(ask(self.version))).more:
+        while (told := self.apply(ask(self.version))).more:
             pass
         return told

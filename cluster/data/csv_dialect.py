@@ -42,7 +42,7 @@ Record = list[str]
 
 
 @dataclass(frozen=True)
-class Written:
+class CsvDialect:
     """`lines`: where each row begins, from 1."""
 
     encoding: str
@@ -83,14 +83,14 @@ def _numbered(width: int) -> list[str]:
     return [f"column_{number}" for number in range(1, width + 1)]
 
 
-def written(path: Path, named: Collection[str] = ()) -> Written:
+def sniff_dialect(path: Path, named: Collection[str] = ()) -> CsvDialect:
     """`named`: columns that the submitter names. Raises BadSample for an encoding, BadColumns for
     a separator that cannot be known, or lines that have more fields than the first."""
     encoding = _encoding(path)
     separator = _separator(path, encoding, named)
     sample = _sample(path, encoding, separator)
     if not sample:
-        return Written(encoding, separator, True, 0)  # the reader says that it is empty
+        return CsvDialect(encoding, separator, True, 0)  # the reader says that it is empty
     width, lines, long = len(sample[0]), [], []
     spaced = width > 1 and _is_spaced(sample)
     header = _has_header(_sample(path, encoding, separator, spaced), named)
@@ -104,7 +104,7 @@ def written(path: Path, named: Collection[str] = ()) -> Written:
             f"{path.name}: {_numbers(long)} more fields than the {width} of the first line; put a "
             f'text that holds {separator!r} in quotes, "like{separator} this"'
         )
-    return Written(encoding, separator, header, width, spaced, tuple(lines[header:]))
+    return CsvDialect(encoding, separator, header, width, spaced, tuple(lines[header:]))
 
 
 def _numbers(lines: Sequence[int]) -> str:

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from cluster.runtime import again as runtime_again
-from cluster.runtime.again import CALM, LONGEST_PAUSE, first, in_a_row, pause
+from cluster.runtime import restart as runtime_again
 from cluster.runtime.connection import connect
 from cluster.runtime.launch import start
+from cluster.runtime.restart import MAX_BACKOFF, STABLE_SECONDS, backoff, consecutive_losses, first
 from cluster.runtime.watch import lost
 from cluster.storage.home import Founding, Home, Running, write
 from tacl.errors import ClusterNotRunning, HomeInUse
@@ -29,12 +29,16 @@ def test_what_a_cluster_cannot_go_on_without() -> None:
 
 
 def test_losses_of_a_row_are_given_more_and_more_time() -> None:
-    assert [pause(number) for number in range(1, 6)] == [0, 1, 2, 4, 8]
-    assert pause(50) == LONGEST_PAUSE
+    assert [backoff(number) for number in range(1, 6)] == [0, 1, 2, 4, 8]
+    assert backoff(50) == MAX_BACKOFF
     # Ray ends the head after a minute without its control service, and what was started has to be
     # ended before.
-    assert pause(50) + 10 < 60
-    assert (in_a_row(0, 1.0), in_a_row(6, 1.0), in_a_row(6, CALM + 1)) == (1, 7, 1)
+    assert backoff(50) + 10 < 60
+    assert (
+        consecutive_losses(0, 1.0),
+        consecutive_losses(6, 1.0),
+        consecutive_losses(6, STABLE_SECONDS + 1),
+    ) == (1, 7, 1)
 
 
 def test_arguments_do_not_grow() -> None:
@@ -59,7 +63,7 @@ def test_a_cluster_that_is_being_started_again_says_so(
 HEAD = """
 import os, sys
 from pathlib import Path
-from cluster.runtime.again import again, first
+from cluster.runtime.restart import restarter, first
 from cluster.storage.home import Home
 home, number = Home(Path(sys.argv[1])), int(sys.argv[3]) if "--losses" in sys.argv else 0
 with home.lock(held=int(sys.argv[-1]) if number else None) as lock:
@@ -67,7 +71,8 @@ with home.lock(held=int(sys.argv[-1]) if number else None) as lock:
     if number == 3:
         sys.exit(7)
     os.set_inheritable(os.dup(1), True)  # as Ray leaves its connections
-    again(home, lock, [sys.executable, __file__, sys.argv[1]], number, os.environ)("all is lost")
+    command = [sys.executable, __file__, sys.argv[1]]
+    restarter(home, lock, command, number, os.environ)("all is lost")
 """
 
 
@@ -86,7 +91,7 @@ def test_on_a_full_disk_it_is_started_again_too(
     monkeypatch.setattr(runtime_again, "_let_go_of_all_but", lambda lock: None)
     monkeypatch.setattr(os, "execve", begun)
     monkeypatch.setattr(signal, "signal", lambda *_: None)
-    renew = runtime_again.again(new_home(tmp_path / "home"), 5, ["head"], 0, {})
+    renew = runtime_again.restarter(new_home(tmp_path / "home"), 5, ["head"], 0, {})
     with pytest.raises(SystemExit, match="head --losses 1 --lock 5"):
         renew("the raylet was lost")
 

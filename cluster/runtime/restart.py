@@ -23,21 +23,21 @@ from cluster.storage.home import Home, Running, write
 
 HEAD = (sys.executable, "-m", "cluster.runtime.head")
 MARKS = ("--losses", "--lock")  # what a head is told that was started again
-LONGEST_PAUSE = 30.0  # Ray ends this process a minute after its control service was lost
-CALM = 600.0  # seconds after which a loss is no longer one of a row
+MAX_BACKOFF = 30.0  # Ray ends this process a minute after its control service was lost
+STABLE_SECONDS = 600.0  # seconds after which a loss is no longer one of a row
 
 LOG = logging.getLogger(__name__)
-Again = Callable[[str], NoReturn]  # why
+Restart = Callable[[str], NoReturn]  # why
 
 
-def in_a_row(before: int, lived: float) -> int:
+def consecutive_losses(before: int, lived: float) -> int:
     """Which loss of a row this is, after `before` others and `lived` seconds."""
-    return 1 if lived > CALM else before + 1
+    return 1 if lived > STABLE_SECONDS else before + 1
 
 
-def pause(losses: int) -> float:
+def backoff(losses: int) -> float:
     """Seconds until the cluster is started again: at once, then 1, 2, 4, ..."""
-    return 0.0 if losses <= 1 else min(2.0 ** (losses - 2), LONGEST_PAUSE)
+    return 0.0 if losses <= 1 else min(2.0 ** (losses - 2), MAX_BACKOFF)
 
 
 def first(arguments: Sequence[str]) -> Sequence[str]:
@@ -45,9 +45,9 @@ def first(arguments: Sequence[str]) -> Sequence[str]:
     return arguments[: arguments.index(MARKS[0])] if MARKS[0] in arguments else arguments
 
 
-def again(
+def restarter(
     home: Home, lock: int, command: Sequence[str], losses: int, environment: Mapping[str, str]
-) -> Again:
+) -> Restart:
     """What starts `command` anew; it was started after `losses` others, in `environment`."""
     begun = time.monotonic()
 
@@ -57,8 +57,8 @@ def again(
         with contextlib.suppress(OSError):  # on a full disk too it is started again
             write(home.running_file, Running(pid=os.getpid(), address="", token=None, lost=why))
         end(psutil.Process().children(recursive=True), patience=0)
-        number = in_a_row(losses, time.monotonic() - begun)
-        seconds = pause(number)
+        number = consecutive_losses(losses, time.monotonic() - begun)
+        seconds = backoff(number)
         LOG.error("lost", extra={"cause": why, "attempt": number})
         with contextlib.suppress(OSError):
             print(f"{why}; starting again in {seconds:g} s", flush=True)

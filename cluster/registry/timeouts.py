@@ -11,15 +11,15 @@ from psycopg.abc import PQGen
 T = TypeVar("T")
 
 
-class Patient(psycopg.Connection[Any]):
-    """`patience`: seconds that it waits for each answer. Then OperationalError, and it is closed:
-    what came later would be taken for the next answer."""
+class TimeoutConnection(psycopg.Connection[Any]):
+    """`answer_timeout`: seconds that it waits for each answer. Then OperationalError, and it is
+    closed: what came later would be taken for the next answer."""
 
-    patience: float | None = None  # while it connects the driver itself looks at the time
+    answer_timeout: float | None = None  # while it connects the driver itself looks at the time
 
     def wait(self, gen: PQGen[T], interval: float = 0.1, timeout: float | None = None) -> T:
         try:
-            return super().wait(gen, interval, self.patience if timeout is None else timeout)
+            return super().wait(gen, interval, self.answer_timeout if timeout is None else timeout)
         except psycopg.OperationalError:
             self.close()
             raise

@@ -10,7 +10,7 @@ from cluster.runtime import connection
 PERIOD = 5.0  # seconds between two questions
 
 
-def until_alone(
+def until_orphaned(
     ask: Callable[[], bool | None],
     end: Callable[[], object],
     clock: Callable[[], float] = time.monotonic,
