@@ -332,7 +332,7 @@ def by_task(found: dict[str, Any], name: str, key: str) -> dict[tuple[int, str],
 def test_none_of_these_is_told_as_well_as_it_was_measured() -> None:
     """On test rows where the home has the task; else on validation rows of heads-choice.md."""
     readme = (ROOT / "README.md").read_text()
-    said = readme[readme.index("(AUROC)") : readme.index("An arrival costs")]
+    said = readme[readme.index("with an AUROC of") : readme.index("Measuring and refreshing cost")]
     home, _, _ = measured_goal("text8", "AUROC, a task left out", "")
     product = rows("results/heads-choice.md", "| text8 | never seen | the home")[-2][1]
     pictures = rows("results/heads-choice.md", "| vision8 | never seen | the home")[-1][1]
@@ -342,7 +342,7 @@ def test_none_of_these_is_told_as_well_as_it_was_measured() -> None:
 
 def test_sums_are_told_against_the_best_single_task_models() -> None:
     text = (ROOT / "docs/explanation/measured.md").read_text()
-    said = text[text.index("Against one set of single-task models") :].split("\n\n")[0]
+    said = text[text.index("Relative to the best single-task models") :].split("\n\n")[0]
     suites = zip(*map(against_best_alone, ("text8", "vision8")), strict=True)
     pairs = [pair for kind in suites for pair in zip(*kind, strict=True)]
     expected = [f"{100 * figure:.1f}" for pair in pairs for figure in pair]
@@ -366,9 +366,12 @@ def test_the_demo_ends_as_its_page_shows() -> None:
     page = (ROOT / "docs/explanation/demo.md").read_text()
     last = [line.split() for line in page.splitlines() if line.startswith("mean ")][-1]
     zero_shot, own, never, refreshed = last[1:]
-    said = re.search(r"The demo ends .*?\(", (ROOT / "README.md").read_text(), re.DOTALL)
+    readme = (ROOT / "README.md").read_text()
+    said = re.search(r"The demo ends .*?\(", readme, re.DOTALL)
     assert said is not None
     assert re.findall(r"\d+\.\d", said[0]) == [refreshed, zero_shot, own, never]
+    frozen = re.findall(r"A classifier on the base model, fitted on the same rows: ([\d.]+);", page)
+    assert re.findall(r"A classifier on the base has ([\d.]+)\.\n", readme) == frozen
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if TIMED.match(page)])
