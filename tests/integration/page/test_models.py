@@ -237,10 +237,11 @@ def test_nothing_can_be_picked_before_the_model_is_known(api: FakeApi, open_page
     """It would be lost when the model arrives."""
     api.ready("digits", "signs")
     api.models["me"] = api.sum("digits")
-    api.failing["/v1/compositions"] = 1
+    api.failing["/v1/compositions"] = 1000  # until it was seen
     page = open_page()
     says(page, "#link.lost", "Trying again")
     assert not page.get_by_role("button", name="Pick all").is_visible()
+    api.failing.clear()
     says(page, "#compose output", "+digits")
 
 
