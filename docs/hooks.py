@@ -77,7 +77,7 @@ def python_api() -> str:
         "# Python", "",
         "## tacl", "",
         *(_of(f"tacl.{name}") for name in tacl.__all__ if name != "__version__"),
-        "## Contributions of tacl", "", *map(_of, PARTS),
+        "## Parts of tacl", "", *map(_of, PARTS),
         "## Other libraries", "", *map(_of, INTEGRATIONS),
         "## tacl.embedded", "", _of("tacl.embedded", members=False),
         *(_of(f"tacl.embedded.{name}") for name in embedded.__all__),

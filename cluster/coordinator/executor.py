@@ -212,7 +212,7 @@ class Execution:
         """Without the lock: in a bucket it takes a while."""
         for run_id in list(self._cleared):
             clear = checkpoints(self._home, run_id).clear
-            if self._retries.try_now(("delete its checkpoints", run_id), clear):
+            if self._retries.try_now(("deleting its checkpoints", run_id), clear):
                 del self._cleared[run_id]
 
     def _list(self) -> None:
@@ -232,7 +232,7 @@ class Execution:
             new = {one.run_id for one in self._due if isinstance(one, facts.FitHeads)}
             due = [one.run_id for one in self._due if self._lists.awaits(self.state, one)]
         for run_id in (run_id for run_id in due if run_id not in new):
-            self._retries.try_now(("list its tasks", run_id), partial(write, run_id))
+            self._retries.try_now(("listing its tasks", run_id), partial(write, run_id))
 
     def _settled(self, run_id: str, outcome: Outcome) -> bool:
         """Of a run that is to be stopped it is not recorded how it ended, also where it was asked
@@ -243,7 +243,7 @@ class Execution:
         if any(isinstance(one, facts.Stop) and one.run_id == run_id for one in self._due):
             return False
         settle = partial(self._settle, run_id, outcome)
-        return self._retries.try_now(("record its end", run_id), settle)
+        return self._retries.try_now(("recording its end", run_id), settle)
 
     def _settle(self, run_id: str, outcome: Outcome) -> None:
         """Registry first, then the plan; repeated from the start when the registry cannot write."""

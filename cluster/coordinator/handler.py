@@ -107,7 +107,7 @@ class RequestHandler(Reads):
             self._execution.say(error)
         else:
             self._execution.tick()
-            self._looking.try_now(("bring the status up to date", ""), self._look)
+            self._looking.try_now(("bringing the status up to date", ""), self._look)
             if self._erasing.tick():
                 self._execution.underway.look_again()
 

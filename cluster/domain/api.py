@@ -164,7 +164,7 @@ class CoordinatorAPI(ReadAPI, Protocol):
         self, context: RequestContext, since: str = "", tasks: Sequence[str] = ()
     ) -> shown.ClusterStatus:
         """The base model, the resources of the cluster, and of the tasks and the work that is owed
-        what is new since a version that was told, some at a time (`domain.following`). Or, of at
+        what is new since a version that was told, some at a time (`domain.status_sync`). Or, of at
         most NAMED tasks, these and the work on them, whole; what others do is a number there
         where one of these waits. Raises UnknownTask."""
         ...

@@ -129,7 +129,7 @@ class Materials(Passes):
     def __init__(self, home: Home, base: Base, device: str = "cpu") -> None:
         self.blobs, self._cache = home.blobs(), home.path / "cache"
         self._probed: dict[str, Tensor] = {}  # the last two
-        self._shelf = SpillBuffer(self._cache)
+        self._spill = SpillBuffer(self._cache)
         super().__init__(_loaded(base.spec, base.digest, device, self._cache / "bases"))
         if self.backbone.digest != base.digest:
             raise BaseMismatch(
@@ -156,7 +156,7 @@ class Materials(Passes):
     def shard_items(self, shard: BlobRef) -> Sequence[Item]:
         """The rows of a shard that steps may see."""
         read = partial(samples.training_inputs, self.blobs, shard)
-        return Prepared(read, self.backbone.prepare, self._shelf)
+        return Prepared(read, self.backbone.prepare, self._spill)
 
     def probe_items(self, shard: BlobRef) -> list[Item]:
         return self.prepared(samples.probe_inputs(self.blobs, shard))

@@ -187,7 +187,7 @@ class AtTheta0:
             def measured() -> Tensor:
                 return self._plain(with_nonsense(read(self._materials.blobs, shard), count))
 
-            return kept(self.file(f"plain {part}, with nonsense", GENERIC, shard), measured)
+            return kept(self.file(f"plain {part}, {count} of nonsense", GENERIC, shard), measured)
 
         return plain("learned", training_inputs, LEARNED), plain("judged", probe_inputs, JUDGED)
 

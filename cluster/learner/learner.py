@@ -28,9 +28,8 @@ from cluster.storage.home import Home
 from tacl.errors import BadBase
 from tacl.training.config import Precision
 
-HANDLERS: dict[
-    str, Callable[[Any, Home, ProgressCallback], Result]
-] = {  # of what is no training, by kind
+# Of what is no training, by kind.
+HANDLERS: dict[str, Callable[[Any, Home, ProgressCallback], Result]] = {
     "refresh": refresh,
     "measure": measure,
     "fit": fit,

@@ -113,9 +113,9 @@ class Prepared(Sequence[Item]):
     they take less then, as photographs of a phone do."""
 
     def __init__(
-        self, read: Callable[[], Sequence[Raw]], prepare: Callable[[Raw], Item], shelf: SpillBuffer
+        self, read: Callable[[], Sequence[Raw]], prepare: Callable[[Raw], Item], spill: SpillBuffer
     ) -> None:
-        self._read, self._prepare, self._shelf = read, prepare, shelf
+        self._read, self._prepare, self._spill = read, prepare, spill
         self._is_text = False
 
     @cached_property
@@ -128,15 +128,15 @@ class Prepared(Sequence[Item]):
             rest = (self._prepare(raw) for raw in raws[1:])
             return array("q", map(self._put, chain([first], rest)))
         encoded = (raw.encode() if isinstance(raw, str) else raw for raw in raws)
-        return array("q", (~self._shelf.put(raw) for raw in encoded))
+        return array("q", (~self._spill.put(raw) for raw in encoded))
 
     def _put(self, item: Item) -> int:
         self._like = item
-        return self._shelf.put(item.numpy().tobytes())
+        return self._spill.put(item.numpy().tobytes())
 
     def _again(self, place: int) -> Item:
         """Pictures have one shape, texts their lengths."""
-        like, row = self._like, bytearray(self._shelf.get(place))
+        like, row = self._like, bytearray(self._spill.get(place))
         if not row:  # of a text without tokens
             return like[:0]
         return torch.frombuffer(row, dtype=like.dtype).view(like.shape if like.ndim > 1 else (-1,))
@@ -144,7 +144,7 @@ class Prepared(Sequence[Item]):
     def __del__(self) -> None:
         """Of rows that grew, as when somebody adds samples, the old ones are seen no more."""
         for place in vars(self).get("_places", ()):
-            self._shelf.drop(max(place, ~place))
+            self._spill.drop(max(place, ~place))
 
     def __len__(self) -> int:
         return len(self._places)
@@ -158,8 +158,8 @@ class Prepared(Sequence[Item]):
             return [self[one] for one in range(*row.indices(len(self)))]
         if (place := self._places[row]) >= 0:
             return self._again(place)
-        raw = self._shelf.get(~place)
+        raw = self._spill.get(~place)
         item = self._prepare(raw.decode() if self._is_text else raw)
         self._places[row] = self._put(item)  # not before: one that failed may be asked for again
-        self._shelf.drop(~place)
+        self._spill.drop(~place)
         return item

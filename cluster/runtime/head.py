@@ -321,7 +321,7 @@ def _found(home: Home, chosen: Founding, learner: str) -> None:
     """The base, loaded once, and the reference shard. Raises what is wrong with either."""
     from cluster.runtime.starting import describe_base
 
-    _say(f"loading the base {chosen.base}")
+    _say(f"loading the base {chosen.base}, and timing it in two number formats")
     base, precision = describe_base(str(home.path), chosen.base or "", learner)
     store = Storage(chosen.storage or home.path).below("blobs").uri
     source = f" from {chosen.generic}" if chosen.generic else ""

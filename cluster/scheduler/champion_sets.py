@@ -38,12 +38,12 @@ def champions(state: State, owner: str) -> Champions:
 def _put(of: dict[str, ChampionSet], state: State, task: str, vector: str | None) -> None:
     if task not in state.tasks or not state.tasks[task].teaches:
         return
-    lesson = of.setdefault(state.owners.get(task, ""), ChampionSet())
-    if (old := lesson.champions.pop(task, None)) is not None:
-        lesson.number = (lesson.number - _number(task, old)) % MODULUS
+    chosen = of.setdefault(state.owners.get(task, ""), ChampionSet())
+    if (old := chosen.champions.pop(task, None)) is not None:
+        chosen.number = (chosen.number - _number(task, old)) % MODULUS
     if vector is not None:
-        lesson.champions[task] = vector
-        lesson.number = (lesson.number + _number(task, vector)) % MODULUS
+        chosen.champions[task] = vector
+        chosen.number = (chosen.number + _number(task, vector)) % MODULUS
 
 
 def _number(task: str, vector: str) -> int:

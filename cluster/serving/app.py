@@ -161,8 +161,8 @@ class Ingress:
             "composition": Batcher(partial(self._own.ask, "compositions"), most=AT_ONCE),
         }
         shared = {"alone": _alone, "waiting": WAITING, "suspects": asyncio.Lock()}
-        gathering = partial(Batcher, self._predicted, **shared)
-        self._lane: Callable[[bool], Batcher[Question, Answered]] = lambda bulk: gathering(
+        batcher = partial(Batcher, self._predicted, **shared)
+        self._lane: Callable[[bool], Batcher[Question, Answered]] = lambda bulk: batcher(
             most=ROWS if bulk else AT_ONCE,
             weight=lambda question: question.rows,
             whose=lambda question: question.model.user,
@@ -173,7 +173,7 @@ class Ingress:
         )
         # By the keeper of the questions' models and by size, while somebody waits for it.
         self._lanes = WeakValueDictionary[tuple[str, bool], Batcher[Question, Answered]]()
-        self._large = gathering(most=1, calls=most)
+        self._large = batcher(most=1, calls=most)
         self._rows = ROWS  # of a piece of a question of many
         self._readers = asyncio.Semaphore(READERS)
         self._turns = WeakValueDictionary[tuple[str, str], asyncio.Lock]()

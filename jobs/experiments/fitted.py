@@ -12,6 +12,7 @@ from jobs.experiments.cache import Cell, Cost, Made, together
 from jobs.experiments.context import Experiment
 from jobs.experiments.methods import Merging
 from jobs.experiments.models import Accuracies, Model, Vectors, with_heads
+from jobs.experiments.rows import NONE, NONE_PROBE
 from tacl.evaluation import metrics
 from tacl.heads.fitting import LabelledFeatures, answering_heads, frozen_heads
 from tacl.heads.head import Head, beside
@@ -89,7 +90,7 @@ def fitted(experiment: Experiment, vectors: Vectors, at: AtTheta0) -> Cell:
 
     keys = [cell.key for cells in seen.values() for cell in cells.values()]
     frozen = [experiment.content(task, part) for task in vectors for part in FROZEN]
-    frozen += [experiment.content(experiment.suite.generics[0], "none")]
+    frozen += [experiment.content(experiment.suite.generics[0], NONE)]
     inner = {"inner": list(experiment.backbone.inner)} if at == experiment.plain else {}
     what = f"of {len(vectors)} tasks"
     return experiment.cell("heads", make, what, *vectors, seen=keys, frozen=frozen, **inner)
@@ -112,9 +113,7 @@ def _told_from_none(
 
 def _generic(experiment: Experiment, at: AtTheta0) -> tuple[Tensor, Tensor]:
     """Inputs of no task at theta0, to learn from and to judge by."""
-    learned_NE, judged_NE = (
-        at(experiment.suite.generics[0], part) for part in ("none", "none probe")
-    )
+    learned_NE, judged_NE = (at(experiment.suite.generics[0], part) for part in (NONE, NONE_PROBE))
     return learned_NE, judged_NE
 
 

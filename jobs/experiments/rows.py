@@ -23,18 +23,20 @@ from tacl.data.splits import sample_rows
 from tacl.errors import DataNotFound, EmptySplit
 
 LABELLED = ("train", "validation")  # parts with labels that something is fitted on
+# Of a generic set what is told from tasks, to learn from and to judge by.
+NONE, NONE_PROBE = f"none, {LEARNED} of nonsense", f"none probe, {JUDGED} of nonsense"
 SHARED: dict[str, Callable[[Blobs, BlobRef], list[samples.Raw]]] = {  # parts of the shard
     "shard": samples.training_inputs,
     "probe": samples.probe_inputs,
-    "none": lambda *given: with_nonsense(samples.training_inputs(*given), LEARNED),
-    "none probe": lambda *given: with_nonsense(samples.probe_inputs(*given), JUDGED),
+    NONE: lambda *given: with_nonsense(samples.training_inputs(*given), LEARNED),
+    NONE_PROBE: lambda *given: with_nonsense(samples.probe_inputs(*given), JUDGED),
 }
 
 
 class Rows:
     """Rows of a task by part: `train`, `validation`, `test`, `shard` (without its probe), `probe`;
-    `test:300` is at most 300 of the test rows, chosen by seed. Of a generic set also what is told
-    from tasks by: `none`, and to judge by `none probe`."""
+    `test:300` is at most 300 of the test rows, chosen by seed. Of a generic set also NONE and
+    NONE_PROBE."""
 
     def __init__(
         self, name: str, ingested: Cell, blobs: Blobs, backbone: Backbone, seed: int

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -34,18 +36,55 @@ def test_it_is_what_a_clock_says_and_is_measured_once() -> None:
     assert by_clock / 4 < found < by_clock * 4
 
 
-@pytest.mark.parametrize(
-    ("slow", "expected"), [(torch.bfloat16, "float32"), (None, "bfloat16")], ids=str
-)
-def test_a_base_model_trains_in_the_format_that_a_step_is_faster_in(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slow: torch.dtype | None, expected: str
-) -> None:
-    def slower(base: Backbone, dtype: torch.dtype | None = None) -> LinearizedEncoder:
+@pytest.fixture
+def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Backbone:
+    """Where products in bfloat16 pay."""
+    monkeypatch.setattr(precision, "faster", lambda: "bfloat16")
+    return load_backbone(f"hf:{bases.bert(tmp_path)}?size=32")
+
+
+def slow(*_: object) -> None:
+    time.sleep(0.3)
+
+
+Hook = Callable[..., object]
+
+
+def patched(monkeypatch: pytest.MonkeyPatch, of_bfloat16: Hook, other: Hook = slow) -> None:
+    """What happens after a pass in bfloat16, and after another."""
+
+    def linearized(base: Backbone, dtype: torch.dtype | None = None) -> LinearizedEncoder:
         module = linearize(base, dtype)
-        if dtype is slow:
-            module.register_forward_pre_hook(lambda *_: time.sleep(0.2))
+        module.register_forward_hook(of_bfloat16 if dtype is torch.bfloat16 else other)
         return module
 
-    monkeypatch.setattr(precision, "linearize", slower)
-    monkeypatch.setattr(precision, "SECONDS", 0.01)
-    assert faster_with(load_backbone(f"hf:{bases.bert(tmp_path)}?size=32")) == expected
+    monkeypatch.setattr(precision, "linearize", linearized)
+
+
+def test_a_base_model_trains_in_the_format_that_a_step_is_faster_in(
+    base: Backbone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patched(monkeypatch, slow, other=lambda *_: None)
+    assert faster_with(base) == "float32"
+    patched(monkeypatch, lambda *_: None)
+    assert faster_with(base) == "bfloat16"
+
+
+def test_what_bfloat16_cannot_do_is_done_in_float32(
+    base: Backbone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise NotImplementedError("no such kernel")
+
+    patched(monkeypatch, fails)
+    assert faster_with(base) == "float32"
+    patched(monkeypatch, lambda module, given, found: (found[0] * math.inf, found[1]))
+    assert faster_with(base) == "float32"
+
+
+def test_where_products_do_not_pay_nothing_is_timed(
+    base: Backbone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(precision, "faster", lambda: "float32")
+    monkeypatch.setattr(precision, "linearize", None)
+    assert faster_with(base) == "float32"
