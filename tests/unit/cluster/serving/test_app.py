@@ -373,7 +373,8 @@ def test_what_a_user_has_is_read_once_at_a_time(monkeypatch) -> None:
         served = ingress(Handle(), monkeypatch)
         users = ["eve", "eve", "bob", "eve"]
         tasks = [asyncio.create_task(served.ask(CoordinatorAPI.usage, user)) for user in users]
-        await asyncio.sleep(0.01)
+        while len(asked.statuses) < 2:
+            await asyncio.sleep(0.01)
         assert [user for user, _ in asked.statuses] == ["eve", "bob"]
         asked.open.set()
         assert await asyncio.gather(*tasks) == ["told"] * 4
