@@ -36,8 +36,8 @@ def init(
 ) -> Told:
     """Ask three questions and write what `up` then reads: tacl.toml in the home.
 
-    A question whose flag is given is not client, nor for data where the base model is the embedded
-    one, which brings its own. Nothing is started.
+    A question whose flag is given is not asked. Nor is that for data where the base model is the
+    embedded one, which brings its own. Nothing is started.
     """
     from cluster.runtime.config import require_new
 
