@@ -9,6 +9,7 @@ import os
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from tacl.errors import BadBase, BaseNotFound
 
@@ -19,6 +20,7 @@ SCHEMES = {  # with how each is written
     "timm": "timm:NAME@FILE?size=N",
 }
 FORMS = ", ".join(SCHEMES.values())
+HeadKind = Literal["text", "prototype"]  # heads are made of class names, or of labelled rows
 
 
 @dataclass(frozen=True)

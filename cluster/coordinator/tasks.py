@@ -8,7 +8,7 @@ from functools import partial
 from cluster.coordinator import work_orders
 from cluster.coordinator.acceptance import require_sound
 from cluster.coordinator.handler import Decision, RequestHandler
-from cluster.domain.base import BlobRef, RequestContext
+from cluster.domain.base import Base, BlobRef, RequestContext
 from cluster.domain.receipts import (
     CancelledTask,
     GrownShard,
@@ -27,19 +27,21 @@ from cluster.scheduler.state import Removed, SamplesArrived
 from cluster.storage.samples import grown
 from tacl.compose.terms import Term
 from tacl.errors import SameData
-from tacl.training.config import Precision
+from tacl.training.config import Precision, default_strength
 
 # Work that names its task. Users ask for that on their models again, and it goes on without a task.
 NAMING: tuple[RunKind, ...] = ("train", "refresh", "measure")
 
 
-def with_precision(submission: Submission, faster: Precision) -> Submission:
-    """Decided once, so that a training which goes on elsewhere goes on with the same numbers."""
-    options = submission.options
-    if options.precision is not None:
-        return submission
-    precision = "float32" if options.gpus_per_worker else faster
-    options = options.model_copy(update={"precision": precision})
+def with_defaults(submission: Submission, base: Base, faster: Precision) -> Submission:
+    """With the number format and lambda that depend on the home. Decided at acceptance, so that a
+    training that continues on another machine continues with the same numbers."""
+    options, filled = submission.options, dict[str, object]()
+    if options.precision is None:
+        filled["precision"] = "float32" if options.gpus_per_worker else faster
+    if options.strength is None:
+        filled["strength"] = default_strength(base.head_kind, options.penalty)
+    options = options.model_copy(update=filled)
     return submission.model_copy(update={"options": options})
 
 
@@ -65,7 +67,7 @@ class TaskRequests(RequestHandler):
         self, context: RequestContext, submission: Submission, again: bool = False
     ) -> Submitted:
         """The request's id is that of the submission, whoever brings it."""
-        submission = with_precision(submission, self._precision)
+        submission = with_defaults(submission, self._base, self._precision)
         files = [blob.digest for blob in submission.parts.values()]
 
         def decide() -> Decision[Submitted]:

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, cast
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer, model_validator
 
 from cluster.domain.shown import Shown
+from tacl.spec import HeadKind
 
 FIELDS = 100  # of what somebody sent
 PAGE = 50  # rows that one answer lists; the next are asked for after the last of these
@@ -115,7 +116,7 @@ class Base(Message):
     spec: str
     digest: str
     modality: Modality
-    head_kind: Literal["text", "prototype"]
+    head_kind: HeadKind
 
     @property
     def untrained(self) -> str:

@@ -17,7 +17,7 @@ import torch
 
 from cluster.domain.names import no_such
 from tacl.errors import BadConfig
-from tacl.training.config import STRENGTH, Norm, Precision, RefreshConfig, TrainConfig
+from tacl.training.config import STRENGTHS, Norm, Precision, RefreshConfig, TrainConfig
 from tacl.training.precision import faster
 
 # The published prompts of CLIP (openai/CLIP, data/prompts.md) for the tasks of clip8. SVHN is not
@@ -87,7 +87,7 @@ class Suite:
     weight_decay: float = 0.1
     warmup_fraction: float = 0.1
     clip: float = 1.0
-    strength: float = STRENGTH
+    strength: float = STRENGTHS["text"]
     strengths: tuple[float, ...] = (0.0, 0.3, 1.0, 3.0, 10.0, 30.0)
     norm: Norm = "l2_squared"
     relative: bool = True
@@ -159,12 +159,11 @@ def text14() -> Suite:
 
 
 def vision8() -> Suite:
-    """Eight picture tasks, heads from class means. lambda is the best of 0, 1 and 3 on validation
-    rows of three picture tasks (results/ways.md)."""
+    """Eight picture tasks, heads from class means."""
     tasks = sources("mnist fashion_mnist gtsrb dtd10 rsscn7 fer2013 sign_digits flowers5")
     generic = sources("notmnist omniglot_scripts")
     targets = sources("kannada_mnist medical_mnist quickdraw6 clothing10")
-    return Suite("vision8", LITE0, tasks, generic, targets, strength=1.0)
+    return Suite("vision8", LITE0, tasks, generic, targets, strength=STRENGTHS["prototype"])
 
 
 # Epochs of the published runs: about 2,000 steps of 128 rows for every task.

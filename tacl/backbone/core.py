@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from tacl.backbone.inner import channels_last, inner_blocks, watched
 from tacl.backbone.inputs import Batch, Inputs, Item, Texts
 from tacl.errors import BadBase
-from tacl.spec import BaseSpec
+from tacl.spec import BaseSpec, HeadKind
 from tacl.vectors import params
 
 TEXTS_AT_ONCE = 64
@@ -66,7 +66,7 @@ class Backbone:
         return "image" if self.inputs.modality == "image" else "text"
 
     @property
-    def head_kind(self) -> Literal["text", "prototype"]:
+    def head_kind(self) -> HeadKind:
         """What heads are made of: class names, by `text_head`, or labelled rows, by
         `prototype_head`."""
         return "text" if self.text_tower else "prototype"

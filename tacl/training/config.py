@@ -10,6 +10,7 @@ from numbers import Integral
 from typing import Any, Literal, get_args
 
 from tacl.errors import BadConfig
+from tacl.spec import HeadKind
 
 Sampled = Literal["cyclical", "mixed", "strict"]  # on samples of other tasks
 Penalty = Literal[Sampled, "curvature", "none"]
@@ -21,7 +22,10 @@ LEAST_STEPS, MOST_STEPS = 100, 2000
 # of every task, batch / 8. A row of each of eight tasks has less noise than eight of one, which is
 # what keeps vectors apart when training goes on for longer (results/heads-choice.md).
 MIXED_SHARE, PENALTY_SHARE = 2, 8
-STRENGTH = 3.0
+# lambda, by what the heads of a training are made of: class names, or class means where the base
+# has no text tower. Of 0, 1 and 3, sums of five text tasks (MiniLM) were best at 3 on validation
+# rows, and sums of three picture tasks (EfficientNet-Lite0) at 1 (results/ways.md).
+STRENGTHS: dict[HeadKind, float] = {"text": 3.0, "prototype": 1.0}
 # With so many others, the generic set among them, a strength that grows is as it was given: as in
 # text8, where strengths were compared (results/sensitivity-text8.md).
 GROWN_AT = 8
@@ -136,6 +140,10 @@ def schedule(peak: float, step: int, steps: int, warmup_fraction: float) -> floa
     return peak * 0.5 * (1 + math.cos(math.pi * (step - warmup) / max(1, steps - warmup)))
 
 
+def default_strength(head_kind: HeadKind, penalty: Penalty) -> float:
+    return STRENGTHS[head_kind] * (CURVATURE if penalty == "curvature" else 1.0)
+
+
 def default_config(rows: int, seed: int, trainable: tuple[str, ...], **given: Any) -> TrainConfig:
     """The rule for a task of `rows` labelled training rows; `given` values win where not None.
 
@@ -143,8 +151,7 @@ def default_config(rows: int, seed: int, trainable: tuple[str, ...], **given: An
     for large ones, and a row of each of eight other tasks a step. It was chosen on validation rows
     of one seed: one pass at half the rate with the cyclical penalty gave sums of 86.0 % (eight text
     tasks, MiniLM) and 77.9 (four picture tasks, EfficientNet-Lite0), this 88.6 and 82.7
-    (results/heads-choice.md). Of lambda 0, 1 and 3, with the cyclical penalty, five text tasks
-    liked 3 best and three picture tasks 1 (results/ways.md).
+    (results/heads-choice.md). Without a `strength` it is that of a base with a text tower.
     """
     chosen = {name: value for name, value in given.items() if value is not None}
     batch = chosen.get("batch", BATCH)
@@ -153,7 +160,7 @@ def default_config(rows: int, seed: int, trainable: tuple[str, ...], **given: An
     rule = TrainConfig(
         steps=min(MOST_STEPS, max(LEAST_STEPS, 2 * rows // max(1, batch))),
         learning_rate=2e-4,
-        strength=STRENGTH * (CURVATURE if penalty == "curvature" else 1.0),
+        strength=default_strength("text", penalty),
         seed=seed,
         trainable=tuple(trainable),
         batch=batch,
