@@ -122,8 +122,8 @@ def checked(work: orders.Work, outcome: Finished, blobs: Blobs) -> Outcome:
         return Raised(f"a {work.kind} was answered with {type(result).__name__}")
     if isinstance(result, orders.Trained | orders.Refreshed) and not _is_finite(result.pairs):
         return Raised(
-            "what its vector does to inputs is no finite number: the training diverged; submit it "
-            "with a smaller --learning-rate"
+            "what its vector does to inputs is no finite number. A training diverged: submit it "
+            "with a smaller --learning-rate; of an import, give another checkpoint"
         )
     if isinstance(work, orders.MeasureWork) and set(cells_of(work)) - values_of(result).keys():
         return Raised("not every pair was measured")

@@ -7,6 +7,7 @@ rows follow the vectors that arrive.
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -45,23 +46,31 @@ def read(path: Path) -> dict[int, CachedRow]:
     return {row: CachedRow(turn, moved_D) for row, turn, moved_D in zip(*columns, strict=True)}
 
 
-def written_by(path: Path) -> str | None:
-    """The run that measured what is in the file last."""
+class Writer(NamedTuple):
+    """The run that wrote a file last, and the tasks whose vectors were in any of its sums."""
+
+    run_id: str = ""
+    tasks: frozenset[str] = frozenset()
+
+
+def written_by(path: Path) -> Writer:
+    """An earlier version kept no tasks."""
     try:
         with safe_open(path, "pt") as file:
-            return (file.metadata() or {}).get("run")
+            about = file.metadata() or {}
     except (OSError, SafetensorError):
-        return None
+        return Writer()
+    return Writer(about.get("run", ""), frozenset(json.loads(about.get("tasks", "[]"))))
 
 
-def write(path: Path, seen: Mapping[int, CachedRow], run_id: str = "") -> None:
+def write(path: Path, seen: Mapping[int, CachedRow], writer: Writer) -> None:
     turns, moved = zip(*seen.values(), strict=True)
     tensors = {
         "rows": torch.tensor(list(seen)),
         "turns": torch.tensor(turns),
         "moved": torch.stack(moved),
     }
-    _keep(path, tensors, {"run": run_id})
+    _keep(path, tensors, {"run": writer.run_id, "tasks": json.dumps(sorted(writer.tasks))})
 
 
 def tensor_of(path: Path, name: str) -> Tensor | None:

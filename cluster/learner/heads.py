@@ -4,7 +4,7 @@ many those of what is new and near it (`tacl.heads.block`)."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,15 @@ from cluster.domain.outcomes import GivesWay
 from cluster.domain.tasks import VectorRef
 from cluster.domain.work import FitTask, FitWork
 from cluster.learner.artifacts import Materials, given_device
-from cluster.learner.feature_cache import CachedRow, due, kept, read, write, written_by
+from cluster.learner.feature_cache import (
+    CachedRow,
+    Writer,
+    due,
+    kept,
+    read,
+    write,
+    written_by,
+)
 from cluster.learner.progress import ProgressCallback
 from cluster.storage.blobs import Blobs
 from cluster.storage.home import Home
@@ -56,7 +64,8 @@ def fit(work: FitWork, home: Home, tell: ProgressCallback) -> Fitted:
     stay = staying(tasks, materials, at_theta0)
     beside = rows_beside(stay, [task.vector.task for task in tasks if task.fitted is None])
     taking_part = [t for t in tasks if t.vector.task not in stay or t.vector.task in beside]
-    seeing = RowsUnderSums(materials, taking_part, at_theta0, work.run_id)
+    names = [task.vector.task for task in tasks]
+    seeing = RowsUnderSums(materials, taking_part, at_theta0, work.run_id, names)
     rows = HeadRows({}, {}, {}, {}, at_theta0.generic(home.founded().generic))
     for done, task in enumerate(tasks, 1):
         name, most = task.vector.task, rows_of_each(len(tasks))
@@ -214,15 +223,21 @@ def again_of(task: str, tasks: int, run_id: str) -> int:
 
 
 class RowsUnderSums:
-    """Rows of the tasks of a work under sums of their vectors; what was measured before is kept."""
+    """Rows of the tasks that take part in a fit, under sums of their vectors; what was measured
+    before is kept. `tasks`: all that the fit is of."""
 
     def __init__(
-        self, materials: Materials, tasks: Sequence[FitTask], at_theta0: AtTheta0, run_id: str
+        self,
+        materials: Materials,
+        taking_part: Sequence[FitTask],
+        at_theta0: AtTheta0,
+        run_id: str,
+        tasks: Collection[str],
     ) -> None:
         self._materials, self._at_theta0, self._run_id = materials, at_theta0, run_id
-        self._count = len(tasks)
-        self.most = rows_of_each(len(tasks))
-        refs = {task.vector.task: task.vector for task in tasks}
+        self._count, self._tasks = len(taking_part), frozenset(tasks)
+        self.most = rows_of_each(len(taking_part))
+        refs = {task.vector.task: task.vector for task in taking_part}
 
         def tau_of(name: str) -> Params:
             """Read from its file whenever it is asked for: all do not fit."""
@@ -233,17 +248,20 @@ class RowsUnderSums:
     def rows(self, task: FitTask, part: BlobRef, most: int) -> Pair:
         name, (raws, labels) = task.vector.task, self._at_theta0.labelled(part)
         file = self._at_theta0.file("moved", name, part)
-        seen = read(file)
+        before = written_by(file)
+        # Under sums that held the vector of a task that has left: measured again, all of them.
+        seen = read(file) if before.tasks <= self._tasks else {}
         chosen = sample_rows(range(len(raws)), most, 0, labels)
         turn = 1 + max((one.turn for one in seen.values()), default=0)
         # A run that goes on has measured its rows again already.
-        again = 0 if written_by(file) == self._run_id else again_of(name, self._count, self._run_id)
+        again = 0 if before.run_id == self._run_id else again_of(name, self._count, self._run_id)
         if wanted := due(seen, chosen, again):
             items = self._materials.prepared([raws[row] for row in wanted])
             found_ND = self._sums.features(name, items, turn - 1)
             pairs = zip(wanted, found_ND, strict=True)
             seen |= {row: CachedRow(turn, moved_D) for row, moved_D in pairs}
-            write(file, seen, self._run_id)
+            summed = (before.tasks & self._tasks) | self._sums.tasks
+            write(file, seen, Writer(self._run_id, summed))
         moved_ND = torch.stack([seen[row].moved_D for row in chosen])
         plain = self._at_theta0.rows(name, part, most)
         return plain, LabelledFeatures(moved_ND, torch.tensor([labels[row] for row in chosen]))

@@ -14,10 +14,12 @@ from cluster.learner.artifacts import Materials, given_device
 from cluster.learner.progress import ProgressCallback
 from cluster.storage.checkpoints import Checkpoints, checkpoints
 from cluster.storage.home import Home
+from tacl.errors import RunFailed
 from tacl.evaluation.interference import logit_change, tau_jp
 from tacl.vectors import TaskVector, params
 
 PAIRS = "pairs.json"
+MOST = 30.0  # lengths of the features that a vector may move them by; a trained one: about one
 Probe = tuple[str, str]  # digests of the samples and of the head
 Found = dict[tuple[str, Probe], Pair]  # by the vector's digest and the probe
 
@@ -99,10 +101,26 @@ def stored_vector(
 ) -> dict[str, Any]:
     """What the result of a run says of the vector that it made: its blob, its norm, and what it
     does on the probes of the shards. It is stored last: a run that is killed before it tells of it
-    leaves a file that no purge finds."""
+    leaves a file that no purge finds. RunFailed where it moves features by more than MOST."""
+    pairs: list[Pair] = []
+    for shard in shards:
+        pairs += measured_pairs(materials, [vector], shard)
+        require_bounded(pairs[-1], materials.feature_norm(shard.blob))
     return {
         "vector_digest": vector.digest,
         "norm": params.norm(vector.to_params()),
-        "pairs": tuple(pair for one in shards for pair in measured_pairs(materials, [vector], one)),
+        "pairs": tuple(pairs),
         "vector_blob": materials.put(vector.save),
     }
+
+
+def require_bounded(pair: Pair, feature_norm: float) -> None:
+    """A sum that holds a vector of any size would answer nothing, and so would every head that is
+    fitted under it. Raises RunFailed."""
+    if not pair.tau_jp <= MOST * feature_norm:  # nor is a NaN
+        raise RunFailed(
+            f"the vector moves the features of inputs of {pair.on} by {pair.tau_jp:.3g}, and they "
+            f"are {feature_norm:.3g} long: no sum with it would be of use. A training diverged: "
+            "submit the task with a smaller --learning-rate; of an import, give a checkpoint "
+            "that changes the base less"
+        )

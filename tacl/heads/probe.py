@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, normalize, one_hot
 
+from tacl.errors import RunFailed
 from tacl.heads.calibration import fit_temperature
 from tacl.heads.head import Head
 
@@ -115,11 +116,12 @@ def chosen_probe(
         head = probe_head(*train, classes, weight, head, prior, learned_by, steps)
         logits_NC, smoothing = head.logits(features_ND.float()), 1 / (len(labels_N) + 1)
         found = fit_temperature(logits_NC, labels_N, mass_N, smoothing, judged_by)
-        if found.loss >= least:
+        if not found.loss < least:  # nor is a NaN taken
             break
         best = replace(head, scale=found.inverse_temperature * head.scale), weight
         least = found.loss
-    assert best is not None
+    if best is None:
+        raise RunFailed("no head can be fitted: features of some rows are not finite numbers")
     return best
 
 

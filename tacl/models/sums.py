@@ -24,6 +24,7 @@ class Sums:
         self, module: DualForward, backbone: Collates, tasks: Sequence[str], tau_of: TauOf
     ) -> None:
         self._module, self._backbone, self._tau_of = module, backbone, tau_of
+        self.tasks = frozenset(tasks)
         drawn = drawn_sums(tasks)
         totals: dict[frozenset[str], Params] = {names: {} for names in drawn}
         for task in sorted(tasks):

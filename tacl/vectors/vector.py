@@ -128,6 +128,8 @@ class TaskVector:
 def _assembled(head: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> TaskVector:
     if head["format"] != FORMAT:
         raise ValueError(f"format {head['format']}; this version reads format {FORMAT}")
+    if not all(isinstance(head[name], str) for name in ("task", "base")):
+        raise ValueError("the names of its task and its base are no texts")
     parts: dict[str, Params] = {}
     for key, value in tensors.items():
         part, _, name = key.partition(":")

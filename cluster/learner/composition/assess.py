@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from cluster.domain.compositions import JudgedOn, JudgedTask, MeasuredAgain, RecipeTerm
 from cluster.domain.methods import TARGET, TAUGHT
+from cluster.domain.tasks import VectorRef
 from cluster.learner.composition.inputs import Ingredients, Rows
 from tacl.evaluation.interference import MeanSize, logit_change, relative, tau_jp
 from tacl.evaluation.metrics import accuracy
@@ -43,31 +44,40 @@ def measured_again(found: Ingredients, terms: Sequence[RecipeTerm]) -> tuple[Mea
     Unequal coefficients of blocks undo what training against other tasks achieved, so that what was
     measured when a vector was published does not hold of it here.
     """
-    names = {term.vector.digest: term.vector.name for term in terms}
-    taus = {names[term.vector.digest]: found.tau([term]) for term in terms}
-    told: list[MeasuredAgain] = []
-    for shard in found.work.probes:
-        cached = found.materials.tangents(found.materials.probe_items(shard.blob), taus)
-        term = next(t for t in reversed(terms) if t.vector.task == shard.task)
-        own, head = names[term.vector.digest], found.materials.head(term.vector.head_blob)
-        sizes = {name: tau_jp(cached.tangents[name]) for name in taus}
-        changes = {
-            name: logit_change(cached.features_ND, cached.tangents[name], head) for name in taus
-        }
-        told += [_told(name, shard.task, own, sizes, changes) for name in taus]
-    return tuple(told)
+    probes = {p.task: found.materials.probe_items(p.blob) for p in found.work.probes}
+    measured = {task: dict[str, tuple[MeanSize, MeanSize]]() for task in probes}
+    for term in terms:  # one dense vector at a time
+        name, tau = term.vector.name, found.tau([term])
+        for task, items in probes.items():
+            cached = found.materials.tangents(items, {name: tau})
+            tangent_ND, head = (
+                cached.tangents[name],
+                found.materials.head(_own(terms, task).head_blob),
+            )
+            change = logit_change(cached.features_ND, tangent_ND, head)
+            measured[task][name] = tau_jp(tangent_ND), change
+    return tuple(
+        _told(name, task, of[name], of[_own(terms, task).name])
+        for task, of in measured.items()
+        for name in of
+    )
+
+
+def _own(terms: Sequence[RecipeTerm], task: str) -> VectorRef:
+    return next(t.vector for t in reversed(terms) if t.vector.task == task)
 
 
 def _told(
-    vector: str, on: str, own: str, sizes: Mapping[str, MeanSize], changes: Mapping[str, MeanSize]
+    vector: str, on: str, found: tuple[MeanSize, MeanSize], own: tuple[MeanSize, MeanSize]
 ) -> MeasuredAgain:
-    moved, changed = relative(sizes[vector], sizes[own]), relative(changes[vector], changes[own])
+    """Of the features and of the logits, beside what the own vector of the task does there."""
+    (size, _), (moved, changed) = found, map(relative, found, own)
     return MeasuredAgain(
         vector=vector,
         on=on,
-        tau_jp=sizes[vector].mean,
-        standard_error=sizes[vector].standard_error,
-        rows=sizes[vector].rows,
+        tau_jp=size.mean,
+        standard_error=size.standard_error,
+        rows=size.rows,
         relative=moved and moved.value,
         logits=changed and changed.value,
     )

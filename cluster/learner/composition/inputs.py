@@ -33,11 +33,16 @@ class Ingredients:
     @cached_property
     def taus(self) -> dict[str, Params]:
         """By digest of the vector."""
-        digests = [term.vector.digest for term in self.work.terms]
-        return {d: vector.to_params() for d, vector in zip(digests, self.vectors, strict=True)}
+        return self._dense(self.work.terms)
 
     def tau(self, terms: Sequence[RecipeTerm]) -> Params:
-        return summed(recipe_of(terms), self.taus)
+        """Their sum. Makes no other vector dense."""
+        return summed(recipe_of(terms), self._dense(terms))
+
+    def _dense(self, terms: Sequence[RecipeTerm]) -> dict[str, Params]:
+        vectors = zip(self.work.terms, self.vectors, strict=True)
+        by_digest = {term.vector.digest: vector for term, vector in vectors}
+        return {t.vector.digest: by_digest[t.vector.digest].to_params() for t in terms}
 
     @cached_property
     def tasks(self) -> Rows:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import NoReturn
 
 import pytest
 import torch
+from torch import Tensor
 
 from cluster.api.service import Question
 from cluster.domain.base import BlobRef
@@ -22,6 +24,7 @@ from cluster.domain.tasks import Submission, VectorRef
 from cluster.domain.work import Composed, ComposeWork, EvaluateWork, TaskData, TaskRows, Trained
 from cluster.learner.artifacts import Materials
 from cluster.learner.composition import heads as composition_heads
+from cluster.learner.composition.assess import measured_again
 from cluster.learner.composition.inputs import Ingredients
 from cluster.learner.composition.run import compose
 from cluster.learner.evaluation import evaluate
@@ -34,6 +37,7 @@ from tacl.compose import learning
 from tacl.compose.merges import iso_c, ties, tsv_m
 from tacl.evaluation.metrics import accuracy
 from tacl.evaluation.tangents import cached_tangents
+from tacl.vectors import Params, TaskVector
 from tests.support import tiny
 
 pytestmark = pytest.mark.train
@@ -172,6 +176,25 @@ def test_a_grid_scales_the_whole_recipe(trees: Trees) -> None:
     added, _ = made(trees, "grid")
     rows = added.report.accuracies.values()
     assert sum(r.after for r in rows) >= sum(r.before for r in rows)
+
+
+def test_what_was_learned_is_measured_with_one_dense_vector_at_a_time(
+    trees: Trees, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held: list[int] = []
+    made_dense, real = weakref.WeakSet[Tensor](), TaskVector.to_params
+
+    def to_params(vector: TaskVector) -> Params:
+        found = {name: block.clone() for name, block in real(vector).items()}
+        made_dense.add(next(iter(found.values())))
+        held.append(len(made_dense))
+        return found
+
+    found = Ingredients(work_of(trees, "grid", COEFFICIENTS), trees[0])
+    monkeypatch.setattr(TaskVector, "to_params", to_params)
+    measured = measured_again(found, found.work.terms)
+    assert held == [1] * len(found.work.terms)
+    assert len(measured) == len(found.work.terms) ** 2
 
 
 @pytest.fixture

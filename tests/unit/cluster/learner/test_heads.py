@@ -19,7 +19,7 @@ from cluster.domain.work import Evaluated, EvaluateWork, FitTask, FitWork, TaskD
 from cluster.learner import heads as learner_heads
 from cluster.learner import progress as reports
 from cluster.learner.artifacts import Materials
-from cluster.learner.feature_cache import CachedRow, due, read, write, written_by
+from cluster.learner.feature_cache import CachedRow, Writer, due, read, write, written_by
 from cluster.learner.heads import AtTheta0, RowsUnderSums, again_of, rows_of_each
 from cluster.learner.learner import Learner
 from cluster.storage.blobs import Blobs
@@ -169,6 +169,28 @@ def test_what_was_measured_is_measured_again_a_few_rows_at_a_time(
     assert again.metrics["unknown"] == pytest.approx(fitted.metrics["unknown"], abs=0.1)
 
 
+def test_rows_are_all_measured_again_once_a_task_has_left(
+    scene: Scene, fitted: Fitted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What its vector did to them is of no model any more."""
+    monkeypatch.setattr(learner_heads, "AGAIN", 0)
+    shutil.rmtree(scene.home.path / "cache" / "heads")
+    whole, passed, real = scene.work(), list[int](), Sums.features
+    left = listed_tasks(scene.home.blobs(), whole.listed)[:1]
+    alone = whole.model_copy(update={"listed": store_tasks(scene.home.blobs(), left)})
+
+    def features(sums: Sums, task: str, items: Sequence[Item], *rest: int) -> Tensor:
+        passed.append(len(items))
+        return real(sums, task, items, *rest)
+
+    monkeypatch.setattr(Sums, "features", features)
+    rows = [part.rows for task in scene.tasks for part in (task.train, task.validation)]
+    for work, expected in ((whole, rows), (whole, []), (alone, rows[:2]), (alone, [])):
+        passed.clear()
+        scene.learner.work(work.model_copy(update={"run_id": f"fit {expected}"}))
+        assert passed == expected
+
+
 def test_when_heads_are_learned_no_originals_are_held(
     scene: Scene, fitted: Fitted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -254,16 +276,17 @@ def test_rows_are_due_when_new_and_then_in_turn() -> None:
 def test_what_cannot_be_kept_is_used_all_the_same(tmp_path: Path) -> None:
     """As on a full disk; or the folder is deleted for a purge meanwhile."""
     (tmp_path / "file").touch()
-    write(tmp_path / "file" / "rows", {4: CachedRow(1, torch.zeros(3))}, "run")
+    write(tmp_path / "file" / "rows", {4: CachedRow(1, torch.zeros(3))}, Writer("run"))
     assert read(tmp_path / "file" / "rows") == {}
-    assert written_by(tmp_path / "file" / "rows") is None
+    assert written_by(tmp_path / "file" / "rows") == Writer()
 
 
 def test_a_file_that_is_not_whole_is_made_again(tmp_path: Path) -> None:
     file = tmp_path / "folder" / "rows"
     kept = {4: CachedRow(1, torch.zeros(3)), 2: CachedRow(7, torch.ones(3))}
-    write(file, kept)
+    write(file, kept, Writer("run", frozenset({"news", "trec"})))
     found = read(file)
+    assert written_by(file) == Writer("run", frozenset({"news", "trec"}))
     assert list(found) == [4, 2]
     assert torch.equal(found[2].moved_D, torch.ones(3))
     file.write_bytes(file.read_bytes()[:-5])
@@ -337,10 +360,10 @@ def test_few_rows_have_one_of_each_class(scene: Scene, monkeypatch: pytest.Monke
     monkeypatch.setattr(learner_heads, "rows_of_each", lambda tasks: 4)
     materials = Materials(scene.home, settings.base)
     at_theta0 = AtTheta0(materials, scene.home, owner="somebody")
-    seeing = RowsUnderSums(
-        materials, listed_tasks(scene.home.blobs(), work.listed), at_theta0, "few"
-    )
-    for task in listed_tasks(scene.home.blobs(), work.listed):
+    tasks = listed_tasks(scene.home.blobs(), work.listed)
+    names = [task.vector.task for task in tasks]
+    seeing = RowsUnderSums(materials, tasks, at_theta0, "few", names)
+    for task in tasks:
         for rows in seeing.rows(task, task.train, seeing.most):
             assert sorted(rows.labels_N.tolist()) == [0, 1, 2, 3]
 

@@ -22,7 +22,7 @@ from cluster.storage.checkpoints import checkpoints
 from tacl.backbone import Backbone
 from tacl.backbone.inputs import Images
 from tacl.curvature import Statistics
-from tacl.errors import BadBase, BadConfig, BaseMismatch
+from tacl.errors import BadBase, BadConfig, BaseMismatch, RunFailed
 from tacl.evaluation import nearness
 from tacl.spec import BaseSpec
 from tacl.training.config import RefreshConfig
@@ -201,6 +201,18 @@ def test_the_same_kind_of_data_under_another_name_is_not_held_against_it(
     monkeypatch.setattr(nearness, "NEAR", -1e9)  # what was decided is not decided again
     resumed = train(scene.home, task, tiny.LeaseClient(generic, again))
     assert (resumed.near, resumed.vector_digest) == (("again",), found.vector_digest)
+
+
+def test_a_vector_that_moves_features_by_far_more_than_they_are_is_refused(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sum that holds it would answer nothing, nor would a head that is fitted under it."""
+    saved: list[Path] = []
+    monkeypatch.setattr(TaskVector, "save", lambda vector, path: saved.append(path))
+    wild = tiny.submission(scene.home, 7, steps=1, learning_rate=1e6, engine="plain")
+    with pytest.raises(RunFailed, match="no sum with it would be of use"):
+        train(scene.home, wild, tiny.LeaseClient(tiny.generic(scene.home)))
+    assert saved == []
 
 
 def test_several_workers_need_deepspeed(scene: Scene) -> None:

@@ -131,6 +131,13 @@ def test_best_coefficient_over_the_grid_against_a_loop() -> None:
     assert only_x == pytest.approx(0.6, abs=0.101)
 
 
+def test_the_best_coefficient_keeps_what_is_added_where_all_are_alike() -> None:
+    heads, nothing = {"x": head(1, 3)}, torch.zeros(30, 4)
+    cached = {"x": Cached(noise(30, 4, seed=5), {"v": nothing})}
+    labels = {"x": heads["x"].logits(cached["x"].features_ND).argmax(-1)}
+    assert best_coefficient(cached, labels, heads, {"v": 1.0}) == 0.05
+
+
 @pytest.mark.parametrize("away", [3.0, 0.2])
 def test_best_coefficient_to_unlearn_a_task_against_a_loop(
     away: float, monkeypatch: pytest.MonkeyPatch

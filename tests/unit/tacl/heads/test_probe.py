@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, normalize
 
+from tacl.errors import RunFailed
 from tacl.evaluation.metrics import accuracy
 from tacl.heads.calibration import fit_temperature
 from tacl.heads.head import Head
@@ -72,6 +73,14 @@ def test_validation_rows_choose_the_weight() -> None:
     assert 0 < place < len(weights) - 1  # an end of the grid would say nothing
     assert loss(weight) <= min(loss(weights[place - 1]), loss(weights[place + 1]))
     assert accuracy(head.logits(validation[0]), validation[1]) > 0.4
+
+
+@pytest.mark.parametrize("value", [math.inf, math.nan])
+def test_no_head_comes_of_rows_that_are_not_finite(value: float) -> None:
+    train, (features, labels) = of_length_one(rows(0)), rows(1)
+    features[7, 2] = value
+    with pytest.raises(RunFailed, match="not finite"):
+        chosen_probe(train, (features, labels), CLASSES)
 
 
 def test_votes_by_hand() -> None:

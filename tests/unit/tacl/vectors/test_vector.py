@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
@@ -118,6 +119,16 @@ def test_an_altered_head_is_noticed(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes().replace(b"digits", b"letter"))
     with pytest.raises(CorruptBlob, match="digest"):
         TaskVector.load(path)
+
+
+@pytest.mark.parametrize("name", ["base", "task"])
+@pytest.mark.parametrize("value", [5, None, {"a": 1}])
+def test_names_that_are_no_texts_are_refused(tmp_path: Path, name: str, value: object) -> None:
+    """With the digest of just that."""
+    odd = replace(vector(), **{name: value})  # type: ignore[arg-type]
+    odd.save(tmp_path / "v")
+    with pytest.raises(CorruptBlob, match="not a complete task vector"):
+        TaskVector.load(tmp_path / "v")
 
 
 @pytest.mark.parametrize(
