@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -22,6 +21,7 @@ from tacl.compose.arithmetic import block_terms, ordered
 from tacl.vectors import Params, TaskVector, params
 
 KEPT = 0.2
+LARGER = 0.5  # of the sum of singular values: that of the larger directions
 # A size is zero below so many eps of the largest. A product of rank 8 has up to 9 in its place; of
 # trained matrices (text8, MiniLM) the smallest has 750 at the median. The usual bound, eps times
 # the longer side, would take a third of these for zero.
@@ -129,51 +129,36 @@ def _mean(terms: Sequence[Tensor]) -> Tensor:
     return torch.stack(list(terms)).mean(0)
 
 
-@dataclass(frozen=True)
-class Opcm:
-    """What is kept between arrivals: one merged tau, its divisor and the vectors' norms.
+def opcm(vectors: Sequence[TaskVector], coefficients: Sequence[float]) -> Params:
+    """Merged in the order of arrival (arXiv 2501.09522, equations 3 to 6).
 
-    arXiv 2501.09522, equations 3 to 6: what a newcomer shares with the larger directions of the
-    merged tau, and with each of its directions alone, is projected away; then the merged tau is
-    brought to the mean length of the vectors so far. Memory does not grow with tasks.
+    What a newcomer shares with the larger directions of the merged tau, and with each of its
+    directions alone, is projected away; then the merged tau is brought to the mean length of the
+    vectors so far.
     """
-
-    merged: Params
-    divisor: float
-    norms: tuple[float, ...]
-
-    @staticmethod
-    def first(tau: Params) -> Opcm:
-        return Opcm(tau, 1.0, (params.norm(tau),))
-
-    def arrive(self, tau: Params, share: float = 0.5) -> Opcm:
-        """`share` of the sum of singular values is what counts as the larger directions."""
-        params.require_same_blocks(self.merged, tau)
+    scaled = (params.scale(c, v.to_params()) for c, v in zip(coefficients, vectors, strict=True))
+    merged, divisor = next(scaled), 1.0
+    norms = [params.norm(merged)]
+    for tau in scaled:
+        params.require_same_blocks(merged, tau)
         total = {
-            name: self.divisor * old
-            + (_beside(tau[name], old, share) if is_matrix(old) else tau[name])
-            for name, old in self.merged.items()
+            name: divisor * old + (_beside(tau[name], old) if is_matrix(old) else tau[name])
+            for name, old in merged.items()
         }
-        norms = (*self.norms, params.norm(tau))
+        norms.append(params.norm(tau))
         length, target = params.norm(total), sum(norms) / len(norms)
         if math.isclose(length, 0.0):
-            return Opcm(total, 1.0, norms)
-        return Opcm(params.scale(target / length, total), length / target, norms)
+            merged, divisor = total, 1.0
+        else:
+            merged, divisor = params.scale(target / length, total), length / target
+    return merged
 
 
-def opcm(taus: Sequence[Params]) -> Params:
-    """Merged in the order of arrival; at least one."""
-    state = Opcm.first(taus[0])
-    for tau in taus[1:]:
-        state = state.arrive(tau)
-    return state.merged
-
-
-def _beside(new: Tensor, old: Tensor, share: float) -> Tensor:
+def _beside(new: Tensor, old: Tensor) -> Tensor:
     """`new` without what it has in the larger directions of `old`, and on its diagonal."""
     u_OO, s_R, v_II = torch.linalg.svd(old.flatten(1), full_matrices=True)
     seen_OI = u_OO.T @ new.flatten(1) @ v_II.T
-    larger = int((s_R.cumsum(0) / s_R.sum().clamp_min(1e-30) <= share).sum())
+    larger = int((s_R.cumsum(0) / s_R.sum().clamp_min(1e-30) <= LARGER).sum())
     seen_OI.diagonal().zero_()
     seen_OI[:larger, :larger] = 0
     return (u_OO @ seen_OI @ v_II).view_as(new)

@@ -6,7 +6,7 @@ of the tasks before it. Vectors before it are not trained again; refreshing them
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
@@ -23,7 +23,6 @@ from jobs.experiments.table import Entry, Method, Numbers, Spec, shares
 from jobs.experiments.training import joint, refreshed, trained
 from tacl.compose import merges
 from tacl.evaluation import metrics
-from tacl.vectors import Params, TaskVector
 
 PART = "test:300"
 ABOUT = (
@@ -100,11 +99,7 @@ def magmax_so_far(experiment: Experiment, order: list[str]) -> list[AfterArrival
 
 def opcm_so_far(experiment: Experiment, order: list[str]) -> list[AfterArrival]:
     """Projected away from what was merged before (arXiv 2501.09522)."""
-    return _merges(experiment, opcm, [ordinary(experiment, task) for task in order])
-
-
-def opcm(vectors: Sequence[TaskVector], _: Sequence[float]) -> Params:
-    return merges.opcm([vector.to_params() for vector in vectors])
+    return _merges(experiment, merges.opcm, [ordinary(experiment, task) for task in order])
 
 
 def sequential(experiment: Experiment, order: list[str]) -> list[AfterArrival]:
