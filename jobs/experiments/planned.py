@@ -27,8 +27,8 @@ def planned(
     took. Each was trained against the generic samples and those before it."""
     plan = _Plan(experiment)
     for vector in vectors:
-        costs = plan.arrive(vector)
-        yield dict(plan.now), together(costs)
+        cost = plan.arrive(vector)
+        yield dict(plan.now), cost
 
 
 class _Plan:
@@ -39,83 +39,77 @@ class _Plan:
         self._generic = experiment.suite.generics[0]
         self._state = facts.State(experiment.backbone.digest)
         self._asked = dict[str, facts.Instruction]()
+        self._spent = list[Cost]()  # since the last arrival
         self._happens(facts.NodesChanged((facts.Node(1),)), self._arrived(GENERIC, Options(), 0))
 
-    def arrive(self, vector: TrainedVector) -> list[Cost]:
+    def arrive(self, vector: TrainedVector) -> Cost:
         """What it cost until nothing more is due."""
         experiment, task = self.experiment, vector.task
         rows = experiment.rows(task).count("train")
         config = experiment.config(task)
         options = Options(steps=config.steps, batch=config.batch, penalty="cyclical")
-        self.now[task] = vector
+        self.now[task], self._spent = vector, []
         samples = self._arrived(task, options, allowance(rows, options))
         urgency = facts.Urgency.TRAINING
         asked = facts.Requested(task, "train", task, facts.ONE_CPU, urgency)
-        return self._happens(samples, asked)
+        self._happens(samples, asked)
+        return together(self._spent)
 
-    def _happens(self, *known: facts.Event) -> list[Cost]:
-        """And all that is then to be done, until nothing is; what that cost."""
-        events, costs = deque(known), list[Cost]()
+    def _happens(self, *known: facts.Event) -> None:
+        """And all that is then to be done, until nothing is."""
+        events = deque(known)
         while events:
             for one in handle(self._state, events.popleft()):
                 if isinstance(one, facts.Start):
-                    event, spent = self._done(one.run_id, self._asked.get(one.run_id))
-                    events.append(event)
-                    costs += spent
+                    events.append(self._done(one.run_id, self._asked.get(one.run_id)))
                 else:
                     self._asked[one.run_id] = one
-        return costs
 
     def _arrived(self, task: str, options: Options, most: int) -> facts.SamplesArrived:
         ordinal = len(self._state.tasks)
         return facts.SamplesArrived(task, ordinal, options, self._shard(task), allowance=most)
 
-    def _done(self, run_id: str, work: facts.Instruction | None) -> tuple[facts.Event, list[Cost]]:
+    def _done(self, run_id: str, work: facts.Instruction | None) -> facts.Event:
         match work:
             case None:  # a training, which has the name of its task
                 met = [name for name in self._state.tasks if name != run_id]
                 seen = {self._shard(name) for name in met}
                 return self._published(run_id, run_id, seen, [*met[-MEASURED:], run_id])
             case facts.Measure(cells=cells):
-                found = {cell: self._effect(cell.task, cell.on) for cell in cells}
-                values = {cell: effect for cell, (effect, _) in found.items()}
-                return facts.CellsMeasured(run_id, values), [cost for _, cost in found.values()]
+                measured = {cell: self._effect(cell.task, cell.on) for cell in cells}
+                return facts.CellsMeasured(run_id, measured)
             case facts.RefreshChampion():
                 return self._refresh(work)
             case facts.FitHeads():  # this table has the heads of the training
-                return facts.Ended(run_id), []
+                return facts.Ended(run_id)
             case _:
                 raise AssertionError(f"nothing fails here: {work}")
 
-    def _refresh(self, work: facts.RefreshChampion) -> tuple[facts.Event, list[Cost]]:
+    def _refresh(self, work: facts.RefreshChampion) -> facts.Event:
         task, others = work.task, [name for name, _ in work.others]
         before = self.now[task]
         met = [one for one in others if one != GENERIC]
-        after = refreshed(
-            self.experiment, before, met, RefreshConfig(seed=0)
-        )  # what the budget counts
+        # As the budget counts them.
+        after = refreshed(self.experiment, before, met, RefreshConfig(seed=0))
         assert after.refresh is not None
-        cost = after.refresh.cost
+        self._spent.append(after.refresh.cost)
         self.now[task] = after
         if after.key == before.key:  # not accepted
-            return facts.Ended(work.run_id), [cost]
+            return facts.Ended(work.run_id)
         seen = {*self._state.champions[task].seen, *(shard for _, shard in work.others)}
-        event, costs = self._published(work.run_id, task, seen, [*others[-REMEASURED:], task])
-        return event, [cost, *costs]
+        return self._published(work.run_id, task, seen, [*others[-REMEASURED:], task])
 
     def _published(
         self, run_id: str, task: str, seen: set[str], measured: Sequence[str]
-    ) -> tuple[facts.Event, list[Cost]]:
-        row, costs = dict[tuple[str, str, str], facts.Effect](), list[Cost]()
-        for on in measured:
-            effect, cost = self._effect(task, on)
-            row[on, self._shard(on), self._head(on, task)] = effect
-            costs.append(cost)
+    ) -> facts.Event:
+        row = {
+            (on, self._shard(on), self._head(on, task)): self._effect(task, on) for on in measured
+        }
         old = self._state.champions.get(task)
         vector = facts.VectorVersion(old.version + 1 if old else 1, self.now[task].key, seen)
-        return facts.Published(run_id, task, vector, row, self._head(task, task)), costs
+        return facts.Published(run_id, task, vector, row, self._head(task, task))
 
-    def _effect(self, task: str, on: str) -> tuple[facts.Effect, Cost]:
+    def _effect(self, task: str, on: str) -> facts.Effect:
         """What the vector of a task does to the probe of another."""
         experiment, vector, name = self.experiment, self.now[task], self._named(on)
 
@@ -130,7 +124,8 @@ class _Plan:
 
         what, decides = f"of {task} on {name}", {"tau": vector.key, "answers": on != GENERIC}
         cell = experiment.cell("effect", make, what, name, data=self._shard(on), **decides)
-        return facts.Effect(cell.facts["tau_jp"], cell.facts["answers"]), cell.cost
+        self._spent.append(cell.cost)
+        return facts.Effect(cell.facts["tau_jp"], cell.facts["answers"])
 
     def _shard(self, task: str) -> str:
         return self.experiment.rows(self._named(task)).digest("shard")
