@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -63,6 +63,12 @@ class Learned:
     step: int
     losses: list[float]
 
+    @staticmethod
+    def by(module: ScaledEncoder, losses: list[float]) -> Learned:
+        """What the module has after the last step."""
+        found = module.coefficients().detach().cpu()
+        return Learned(found, tuple(module.blocks), None, len(losses) - 1, losses)
+
 
 def learn(
     module: ScaledEncoder,
@@ -80,51 +86,32 @@ def learn(
     the best wins, the start too, and learning ends when it answers INADMISSIBLE. Without it the
     last step stands.
     """
-    best = _Best(module, score, every=max(1, config.steps // CHECKS), last=config.steps - 1)
-    best.look(step=-1)
+    every, last = max(1, config.steps // CHECKS), config.steps - 1
     losses: list[float] = []
+    best, step, deviation = -math.inf, -1, module.deviation.detach().clone()
+
+    def judged(at: int) -> bool:
+        """Whether learning should end here."""
+        nonlocal best, step, deviation
+        if score is None or ((at + 1) % every and at != last):
+            return False
+        if (value := score(module)) > best:
+            best, step, deviation = value, at, module.deviation.detach().clone()
+        return value == INADMISSIBLE
 
     def after(record: StepRecord) -> bool:
         losses.append(record.loss)
         if on_step is not None:
             on_step(record)
-        return best.look(record.step)
+        return judged(record.step)
 
-    engine = PlainEngine(module, config)
-    train(engine, backbone, loss, data, lambda step: (), config, on_step=after)
-    return best.settle(losses)
-
-
-class _Best:
-    """The deviation with the best score so far; without a score, the last one."""
-
-    def __init__(
-        self,
-        module: ScaledEncoder,
-        score: Callable[[ScaledEncoder], float] | None,
-        every: int,
-        last: int,
-    ) -> None:
-        self.module, self.score, self.every, self.last = module, score, every, last
-        self.value, self.step, self.deviation = -math.inf, -1, module.deviation.detach().clone()
-
-    def look(self, step: int) -> bool:
-        """Whether learning should end here."""
-        if self.score is None or ((step + 1) % self.every and step != self.last):
-            return False
-        value = self.score(self.module)
-        if value > self.value:
-            self.value, self.step = value, step
-            self.deviation = self.module.deviation.detach().clone()
-        return value == INADMISSIBLE
-
-    @torch.no_grad()
-    def settle(self, losses: list[float]) -> Learned:
-        if self.score is not None:
-            self.module.deviation.copy_(self.deviation)
-        step, value = (len(losses) - 1, None) if self.score is None else (self.step, self.value)
-        found = self.module.coefficients().detach().cpu()
-        return Learned(found, tuple(self.module.blocks), value, step, losses)
+    judged(-1)
+    train(PlainEngine(module, config), backbone, loss, data, lambda step: (), config, on_step=after)
+    if score is None:
+        return Learned.by(module, losses)
+    with torch.no_grad():
+        module.deviation.copy_(deviation)
+    return replace(Learned.by(module, losses), score=best, step=step)
 
 
 # -- block selection

@@ -57,8 +57,7 @@ def ufm(
         losses.append(seen)
         if on_step is not None:
             on_step(StepRecord(step, config.steps, losses[-1], None, norm, rate))
-    found = module.coefficients().detach().cpu()
-    return Learned(found, tuple(module.blocks), None, config.steps - 1, losses)
+    return Learned.by(module, losses)
 
 
 def trusted(probabilities_NC: Tensor, most: int = MOST_TRUSTED) -> tuple[list[int], list[int]]:
