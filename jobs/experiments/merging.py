@@ -95,13 +95,9 @@ def adamerged(experiment: Experiment, first: Vectors) -> Model:
     def run() -> tuple[ScaledEncoder, Learned]:
         inputs = [experiment.rows(task).items(PART) for task in experiment.pool]
         heads = [experiment.head(task) for task in experiment.pool]
-        vectors, ones, say = (
-            task_vectors(experiment, first.values()),
-            [1.0] * len(heads),
-            _teller(experiment),
-        )
+        vectors, say = task_vectors(experiment, first.values()), _teller(experiment)
         return adamerging(
-            experiment.backbone, vectors, ones, inputs, heads, seed=experiment.seed, on_step=say
+            experiment.backbone, vectors, inputs, heads, seed=experiment.seed, on_step=say
         )
 
     return _learned(experiment, first, "adamerging, 16 rows of each task", run)

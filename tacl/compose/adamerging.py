@@ -18,7 +18,6 @@ from torch import Tensor
 from tacl.backbone import Backbone, Item
 from tacl.compose.learning import Learned, learn, learning_config
 from tacl.compose.scaled import ScaledEncoder
-from tacl.compose.terms import require_additions
 from tacl.data.batches import Labelled
 from tacl.heads.head import Head
 from tacl.heads.joint import JointHead
@@ -43,7 +42,6 @@ class Entropy(JointHead):
 def adamerging(
     backbone: Backbone,
     vectors: Sequence[TaskVector],
-    coefficients: Sequence[float],
     inputs: Sequence[Sequence[Item]],
     heads: Sequence[Head],
     *,
@@ -56,9 +54,8 @@ def adamerging(
     task that has some, on average: its rows are drawn from all, and pass some at a time. Of more
     than 16 tasks it is of as many rows as of 16.
 
-    The model is `module.tau_dict()`. Raises BadRecipe for coefficients other than 1.
+    The model is `module.tau_dict()`.
     """
-    require_additions(coefficients, "adamerging")
     module = ScaledEncoder(backbone, vectors, [START] * len(vectors))
     tasks = torch.tensor([task for task, items in enumerate(inputs) for _ in items])
     data = Labelled([item for items in inputs for item in items], tasks)

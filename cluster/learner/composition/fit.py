@@ -98,8 +98,7 @@ def _adamerged(found: Ingredients, after: After) -> tuple[ScaledEncoder, Learned
     else:
         inputs = [data.items for _, data in found.tasks.values()]
         heads = [head for head, _ in found.tasks.values()]
-    ones = [1.0] * len(found.vectors)
-    return adamerging(found.backbone, found.vectors, ones, inputs, heads, seed=SEED, on_step=after)
+    return adamerging(found.backbone, found.vectors, inputs, heads, seed=SEED, on_step=after)
 
 
 def _scaled(found: Ingredients) -> ScaledEncoder:

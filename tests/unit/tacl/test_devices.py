@@ -277,7 +277,7 @@ def test_learning_coefficients_waits_twice_a_step(scene: tuple[Backbone, list[It
         loss_gradient(module, base, HEAD, data)
         module.keep(torch.ones(3, len(module.blocks)))
         (found,) = module.features(base, [items])
-        adamerging(base, vectors(base), [1.0] * 3, [items] * 3, [HEAD] * 3, steps=2)
+        adamerging(base, vectors(base), [items] * 3, [HEAD] * 3, steps=2)
     assert learned.coefficients.device.type == found.device.type == "cpu"
     assert found.dtype == torch.float32
 

@@ -156,9 +156,7 @@ def test_adamerging_against_a_loop() -> None:
         return torch.stack([-(p * p.log()).sum() for p in shares])
 
     inputs, two = [world.items[:12], world.items[12:24], [], []], [*heads, *heads]
-    module, found = adamerging(
-        world.base, world.vectors, [1.0] * POOL, inputs, two, steps=8, batch=3
-    )
+    module, found = adamerging(world.base, world.vectors, inputs, two, steps=8, batch=3)
     config = TrainConfig(8, 1 / 8, 0.0, 0, (), batch=3 * 2, weight_decay=0.0, penalty="none")
     size = (POOL, len(module.blocks))
     expected = learned_by_hand(world, data, entropies, config, torch.full(size, 0.3))
@@ -369,7 +367,6 @@ def test_adamerging_becomes_sure_of_itself(world: World) -> None:
     module, found = adamerging(
         world.base,
         world.vectors,
-        [1.0] * POOL,
         inputs,
         [world.head] * POOL,
         steps=60,
@@ -389,12 +386,7 @@ def test_adamerging_passes_few_rows_at_once(world: World, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(ScaledEncoder, "forward", counted)
     inputs = [world.items[start : start + 12] for start in range(0, 12 * POOL, 12)]
-    heads, ones = [world.head] * POOL, [1.0] * POOL
+    heads = [world.head] * POOL
     monkeypatch.setattr("tacl.compose.adamerging.AT_ONCE", 5)
-    adamerging(world.base, world.vectors, ones, inputs, heads, steps=1, batch=3)
+    adamerging(world.base, world.vectors, inputs, heads, steps=1, batch=3)
     assert passed == [4] * 3
-
-
-def test_adamerging_refuses_what_it_would_lose(world: World) -> None:
-    with pytest.raises(BadRecipe, match="adamerging"):
-        adamerging(world.base, world.vectors, [1, 1, -1, 1], [], [])
