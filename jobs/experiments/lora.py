@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from jobs.experiments.cache import Cost, Made
 from jobs.experiments.context import Experiment
 from jobs.experiments.models import TrainedVector, task_accuracies
-from tacl.models.frozen import Batch, FrozenEncoder
+from tacl.models.frozen import Batch, FrozenEncoder, trainable_blocks
 from tacl.training.config import TrainConfig
 from tacl.training.loop import PlainEngine, train
 from tacl.vectors import Params, Regime, params
@@ -33,11 +33,11 @@ class LowRankEncoder(FrozenEncoder):
     regime: Regime = "ordinary"
 
     def __init__(self, encoder: nn.Module, trainable: Sequence[str], seed: int) -> None:
-        super().__init__(encoder, trainable)
+        blocks, sizes = trainable_blocks(encoder, trainable), dict(encoder.named_parameters())
+        super().__init__(encoder, [name for name in blocks if sizes[name].ndim > 1])
         noise = torch.Generator().manual_seed(seed)
         down, up = nn.ParameterList(), nn.ParameterList()
-        self._matrices = [name for name in self.blocks if self.theta0(name).ndim > 1]
-        for name in self._matrices:
+        for name in self.blocks:
             out, inner = self.theta0(name).flatten(1).shape
             bound = 1 / math.sqrt(inner)
             start_RI = (2 * torch.rand(RANK, inner, generator=noise) - 1) * bound
@@ -46,8 +46,8 @@ class LowRankEncoder(FrozenEncoder):
         self._down, self._up = down, up
 
     def tau_by_block(self) -> Params:
-        """s B A, with its graph; of matrices alone."""
-        pairs = zip(self._matrices, self._down, self._up, strict=True)
+        """s B A, with its graph."""
+        pairs = zip(self.blocks, self._down, self._up, strict=True)
         return {
             name: (SCALE * up_OR @ down_RI).view_as(self.theta0(name))
             for name, down_RI, up_OR in pairs
@@ -55,9 +55,8 @@ class LowRankEncoder(FrozenEncoder):
 
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """(f(x; theta0 + s B A), zeros), both [B, D]."""
-        fixed = {name: self.theta0(name) for name in self.blocks}
         moved = {name: self.theta0(name) + tau for name, tau in self.tau_by_block().items()}
-        return self.at(fixed | moved, batch)
+        return self.at(moved, batch)
 
 
 def lora(experiment: Experiment, task: str) -> TrainedVector:

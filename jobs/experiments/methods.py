@@ -136,6 +136,9 @@ def nothing(experiment: Experiment, first: Vectors) -> Model:
     return Model(experiment)
 
 
+BY_TIES, BY_TSV_M, BY_ISO_C = (partial(merged, merge=merge) for merge in (ties, tsv_m, iso_c))
+
+
 @dataclass(frozen=True)
 class Merging(Method):
     """`make` makes one model of the vectors; `coefficients`: what they are multiplied by."""
@@ -156,14 +159,8 @@ METHODS: dict[str, Merging] = {
     method.name: method
     for method in (
         Merging("zero-shot", None, saw.NOTHING, saw.NOTHING, nothing, "none"),
-        Merging("individual", linear, saw.LABELS, "one model for each task", individual_models),
-        Merging(
-            "individual-longer",
-            linear_longer,
-            saw.LABELS,
-            "one model for each task",
-            individual_models,
-        ),
+        Merging("individual", linear, saw.LABELS, saw.ONE_EACH, individual_models),
+        Merging("individual-longer", linear_longer, saw.LABELS, saw.ONE_EACH, individual_models),
         Merging("linear", linear, saw.LABELS, saw.NOTHING, total),
         Merging("linear-grid", linear, saw.LABELS, saw.VALIDATION, best_total, GRID),
         Merging("taujp", tau_jp, saw.PENALISED, saw.NOTHING, total),
@@ -172,17 +169,11 @@ METHODS: dict[str, Merging] = {
         Merging("taujp+refresh", tau_jp, saw.PENALISED, saw.INPUTS, RefreshedTotal()),
         Merging("ordinary", ordinary, saw.LABELS, saw.NOTHING, total),
         Merging("lora", lora, saw.LABELS, saw.NOTHING, total),
-        Merging("ties", ordinary, saw.LABELS, saw.NOTHING, partial(merged, merge=ties)),
-        Merging("tsv-m", ordinary, saw.LABELS, saw.NOTHING, partial(merged, merge=tsv_m)),
+        Merging("ties", ordinary, saw.LABELS, saw.NOTHING, BY_TIES),
+        Merging("tsv-m", ordinary, saw.LABELS, saw.NOTHING, BY_TSV_M),
         Merging("ordinary-longer", ordinary_longer, saw.LABELS, saw.NOTHING, total),
-        Merging(
-            "tsv-m-longer",
-            ordinary_longer,
-            saw.LABELS,
-            saw.NOTHING,
-            partial(merged, merge=tsv_m),
-        ),
-        Merging("iso-c", ordinary, saw.LABELS, saw.NOTHING, partial(merged, merge=iso_c)),
+        Merging("tsv-m-longer", ordinary_longer, saw.LABELS, saw.NOTHING, BY_TSV_M),
+        Merging("iso-c", ordinary, saw.LABELS, saw.NOTHING, BY_ISO_C),
         Merging("ordinary-grid", ordinary, saw.LABELS, saw.VALIDATION, best_total, GRID),
         Merging("mtl", ordinary, saw.ALL_LABELS, saw.AT_ONCE, at_once, "none"),
         Merging("mtl-softmax", None, saw.ALL_LABELS, saw.AT_ONCE, in_one_softmax, "none"),
