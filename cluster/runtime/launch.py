@@ -38,11 +38,13 @@ def start(
     address: str | None,
     insecure: bool,
     say: Say,
+    runs: int | None = None,
 ) -> StartedCluster:
     """Start the head of `home` and wait for it.
 
-    `address` is that of a Ray cluster to join, `insecure` that it may ask for no token. Raises
-    HomeInUse, BadConfig, DataNotFound, or what the head died of.
+    `address` is that of a Ray cluster to join, `insecure` that it may ask for no token, `runs` how
+    many a process of a learner does at most. Raises HomeInUse, BadConfig, DataNotFound, or what the
+    head died of.
     """
     if (settings := home.settings()) is not None:  # what it has is not looked for: it may be gone
         base = None if chosen.base == settings.base.spec else chosen.base
@@ -65,7 +67,7 @@ def start(
     home.close_to_others()
     home.logs.mkdir(mode=0o700, exist_ok=True)
     log = home.logs / "head.log"
-    options = {**asdict(chosen), "cpus": cpus, "address": address}
+    options = {**asdict(chosen), "cpus": cpus, "address": address, "runs": runs}
     command = [*HEAD, "--home", str(home.path)]
     for name, value in options.items():
         command += [] if value is None else [f"--{name}", str(value)]

@@ -7,22 +7,20 @@ of the cluster took of the processors, which other work on the machine does not 
 
 from __future__ import annotations
 
-import subprocess
 import tempfile
 import threading
 import time
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from cluster.client.client import Client
-from cluster.runtime.restart import HEAD
+from cluster.runtime.launch import start
 from cluster.scheduler.reuse import RUNS
+from cluster.storage.home import Founding
 from jobs.benchmarks.processes import SeenProcess, head_of, seen, taken
 from jobs.benchmarks.timing import Race, Say
 from jobs.console.own_cluster import own_cluster
 from tacl import embedded
-from tacl.errors import ClusterNotRunning
 
 ROWS, CPUS = 400, 2
 WAYS = {"alone": 1, "reused": RUNS}  # pieces of work of one process
@@ -63,31 +61,18 @@ def bench_learners(runs: int, steps: int, rounds: int, say: Say) -> dict[str, An
 def took(folder: Path, home: str, most: int, runs: int, steps: int) -> Took:
     """From the first submission to the last vector, on a new cluster whose processes do at most
     `most` pieces of work."""
-    names, place = [f"task{run}" for run in range(runs)], folder / home
-    command = [*HEAD, "--home", str(place), "--base", "embedded", "--cpus", str(CPUS)]
-    launched = subprocess.Popen([*command, "--runs", str(most)], stdout=subprocess.DEVNULL)
-    with (
-        launched as head,
-        own_cluster(place, partial(await_cluster, head)) as client,
-        CpuSpent(client) as spent,
-    ):
+    names = [f"task{run}" for run in range(runs)]
+
+    def up(new: Client) -> None:
+        start(new.home, Founding("embedded"), CPUS, None, False, lambda line: None, most)
+
+    with own_cluster(folder / home, up) as client, CpuSpent(client) as spent:
         begun = time.monotonic()
         for name in names:
             client.submit(name, folder / name, steps=steps, refresh="never", heads="trained")
         client.wait(*names, poll=POLL)
         seconds = time.monotonic() - begun
     return Took(seconds, spent.seconds)
-
-
-def await_cluster(head: subprocess.Popen[bytes], client: Client) -> None:
-    """Returns when the cluster of this head runs."""
-    while client.home.running() is None:
-        if head.poll() is not None:
-            raise ClusterNotRunning(
-                f"the cluster of the bench ended at once, exit code {head.returncode}; "
-                "why is on stderr"
-            )
-        time.sleep(POLL)
 
 
 class CpuSpent:
