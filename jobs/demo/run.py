@@ -53,11 +53,11 @@ def run(keep: Path | None = None, as_json: bool = False, plan: Plan | None = Non
             for chapter in story(client, Path(data), plan, watch):
                 told.append(chapter)
                 console.print(tables.chapter(chapter))
-    seconds = time.monotonic() - started
-    console.print(tables.summary([one for one in told if isinstance(one, ArrivedTask)]))
-    _close(console, seconds, keep)
+    found = document(told, time.monotonic() - started)
+    console.print(tables.summary(found.arrivals))
+    _close(console, found.seconds, keep)
     if as_json:
-        print_json(document(told, seconds))
+        print_json(found)
 
 
 def document(told: list[Chapter], seconds: float) -> ToldStory:

@@ -43,7 +43,6 @@ class RefreshedComposition:
     reason: str
     before: dict[str, float]
     after: dict[str, float]
-    curve: list[float]
 
 
 @dataclass(frozen=True)
@@ -101,7 +100,7 @@ def refresh_composition(
     whole = {name: torch.zeros_like(block) for name, block in learnt.items()} | dict(total)
     moved = {n: value + length * learnt[n].to(value.device) for n, value in whole.items()}
     accepted, reason = judge_composition(before, after, config)
-    return RefreshedComposition(moved, accepted, reason, before, after, descent.curve)
+    return RefreshedComposition(moved, accepted, reason, before, after)
 
 
 def judge_composition(
