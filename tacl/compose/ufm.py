@@ -39,13 +39,16 @@ def ufm(
     rows_K, labels_K = trusted(head.to("cpu").logits(module.zero_shot(backbone, items)).softmax(-1))
     head, losses = head.to(module.deviation.device), []
     engine = PlainEngine(module, config)
+    quarter = max(1, config.batch // TRUSTED_SHARE)
     for step in range(config.steps):
-        some = _batch(len(rows_K), _quarter(config), config, step)
+        some = batch_rows(len(rows_K), quarter, config.seed, step)
         sure, labels = [rows_K[i] for i in some], [labels_K[i] for i in some]
-        rest = _batch(len(items), config.batch - _quarter(config), config, step)
-        pseudo, kept = _pseudo_labels(module, backbone, head, items, rest, config, step)
+        rest = batch_rows(len(items), max(1, config.batch - quarter), config.seed, step)
+        weak = _changed(items, rest, "weak", config.seed, step)
+        threshold = THRESHOLD + (1 - THRESHOLD) * step / max(1, config.steps - 1)
+        kept, pseudo = surer(_logits(module, backbone, head, weak), threshold)
         batch = _changed(items, sure, "weak", config.seed, step)
-        batch += _changed(items, kept, "strong", config.seed, step)
+        batch += _changed(items, [rest[i] for i in kept], "strong", config.seed, step)
         features_BD, tangent_BD = module(backbone.collate(batch))
         targets_B = torch.tensor([*labels, *pseudo], device=features_BD.device)
         row_losses_B = head.losses(features_BD + tangent_BD, targets_B)
@@ -69,21 +72,11 @@ def trusted(probabilities_NC: Tensor, most: int = MOST_TRUSTED) -> tuple[list[in
     return top_KC.T.flatten().tolist(), labels_KC.T.flatten().tolist()
 
 
-def _pseudo_labels(
-    module: ScaledEncoder,
-    backbone: Backbone,
-    head: Head,
-    items: Sequence[Item],
-    rows: Sequence[int],
-    config: TrainConfig,
-    step: int,
-) -> tuple[list[int], list[int]]:
-    """(labels, rows) of those where the model is surer than the threshold of this step."""
-    threshold = THRESHOLD + (1 - THRESHOLD) * step / max(1, config.steps - 1)
-    weak = _changed(items, rows, "weak", config.seed, step)
-    best = _logits(module, backbone, head, weak).softmax(-1).max(-1)
-    sure = (best.values >= threshold).nonzero().flatten().tolist()
-    return best.indices[sure].tolist(), [rows[i] for i in sure]
+def surer(logits_NC: Tensor, threshold: float) -> tuple[list[int], list[int]]:
+    """(rows, their labels): those whose class has at least this probability."""
+    best = logits_NC.softmax(-1).max(-1)
+    rows = (best.values >= threshold).nonzero().flatten().tolist()
+    return rows, best.indices[rows].tolist()
 
 
 @torch.no_grad()
@@ -106,11 +99,3 @@ def _changed(
         random = torch.Generator().manual_seed(hash((seed, step, row, strength == "weak")) % 2**63)
         changed.append(augmented(items[row], strength, random))
     return changed
-
-
-def _quarter(config: TrainConfig) -> int:
-    return max(1, config.batch // TRUSTED_SHARE)
-
-
-def _batch(rows: int, batch: int, config: TrainConfig, step: int) -> list[int]:
-    return batch_rows(rows, max(1, batch), config.seed, step)

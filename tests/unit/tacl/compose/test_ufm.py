@@ -79,25 +79,43 @@ def test_the_threshold_rises_and_the_rest_has_no_label(
 ) -> None:
     world = World("linearized")
     surest: list[float] = []
-    real = ufm_module._pseudo_labels
+    thresholds: list[float] = []
+    kept: list[list[int]] = []
+    changed: list[list[int]] = []
+    real, real_logits = ufm_module.surer, ufm_module._logits
+    real_changed = ufm_module._changed
 
-    def spied(module, backbone, head, items, rows, config, step):
-        labels, kept = real(module, backbone, head, items, rows, config, step)
+    def spied_logits(module, backbone, head, items):
         with torch.no_grad():
-            features, tangent = module(torch.stack([items[row] for row in kept] or [items[0]]))
-        sure = world.head.logits(features + tangent).softmax(-1).max(-1)
-        if kept:
-            assert sure.values.min() >= 0.9 + 0.1 * step / 11 - 1e-6
-            surest.append(sure.values.min().item())
-            assert sure.indices.tolist() == labels
-        assert len(rows) == config.batch - config.batch // 4
-        assert set(kept) <= set(rows)
-        return labels, kept
+            features, tangent = module(torch.stack(items))
+        found = real_logits(module, backbone, head, items)
+        torch.testing.assert_close(found, world.head.logits(features + tangent))
+        assert len(items) == config.batch - config.batch // 4
+        return found
 
-    monkeypatch.setattr(ufm_module, "_pseudo_labels", spied)
+    def spied(logits, threshold):
+        rows, labels = real(logits, threshold)
+        share, answer = logits.softmax(-1).max(-1)
+        assert rows == [row for row in range(len(share)) if share[row] >= threshold]
+        assert labels == answer[rows].tolist()
+        surest.extend(share[rows].tolist())
+        thresholds.append(threshold)
+        kept.append(rows)
+        return rows, labels
+
+    def spied_changed(items, rows, strength, seed, step):
+        changed.append(list(rows))
+        return real_changed(items, rows, strength, seed, step)
+
+    monkeypatch.setattr(ufm_module, "_logits", spied_logits)
+    monkeypatch.setattr(ufm_module, "surer", spied)
+    monkeypatch.setattr(ufm_module, "_changed", spied_changed)
     monkeypatch.setattr(ufm_module, "augmented", lambda item, strength, random: item)
     config = learning_config("test-time", 100, seed=0, steps=12)
     ufm(world.module(), world.base, world.head, world.items[:100], config)
+    assert thresholds == pytest.approx([0.9 + 0.1 * step / 11 for step in range(12)])
+    for rest, strong, places in zip(changed[::3], changed[2::3], kept, strict=True):
+        assert strong == [rest[place] for place in places]
     assert 0.9 <= min(surest) < 0.95
 
 
