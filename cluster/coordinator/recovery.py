@@ -7,7 +7,7 @@ from functools import cached_property
 
 from cluster.coordinator.board import KINDS
 from cluster.domain.status import OF_TASKS, OWED, STOPPED, RunState
-from cluster.domain.tasks import Options
+from cluster.domain.tasks import Options, Shard, Submission
 from cluster.domain.work import (
     ComposeWork,
     EvaluateWork,
@@ -41,11 +41,7 @@ def restored(registry: Registry, base: str, running: Collection[str] = ()) -> St
     state = State(base)
     tasks = {task.name: task.submission for task in registry.tasks(with_removed=True)}
     for shard in registry.shards():  # a later version replaces the earlier
-        task = tasks.get(shard.task)
-        options, owner = (task.options, task.owner) if task else (Options(), "")
-        allowed = allowance(task.train.rows, options) if task else 0
-        known = (shard.ordinal, options, shard.blob.digest, owner, shard.head, allowed)
-        state.tasks[shard.task] = PlannedTask(*known)
+        state.tasks[shard.task] = planned_task(shard, tasks.get(shard.task))
     state.owners = {name: task.owner for name, task in tasks.items() if task.private}
     _restore_vectors(state, registry)
     for record in (*registry.runs(OWED), *registry.runs(STOPPED, kinds=OF_TASKS)):
@@ -109,6 +105,13 @@ def _restore_vectors(state: State, registry: Registry) -> None:
             }
     restore(state, rows)
     state.promoted = dict.fromkeys(task for task in state.tasks if task in state.champions)
+
+
+def planned_task(shard: Shard, task: Submission | None) -> PlannedTask:
+    """A task as the plan knows it; the generic samples are of none."""
+    options, owner = (task.options, task.owner) if task else (Options(), "")
+    allowed = allowance(task.train.rows, options) if task else 0
+    return PlannedTask(shard.ordinal, options, shard.blob.digest, owner, shard.head, allowed)
 
 
 def planned(record: RunRecord, running: bool = False) -> PlannedRun:

@@ -8,6 +8,7 @@ from functools import partial
 from cluster.coordinator import work_orders
 from cluster.coordinator.acceptance import require_sound
 from cluster.coordinator.handler import Decision, RequestHandler
+from cluster.coordinator.recovery import planned_task
 from cluster.domain.base import Base, BlobRef, RequestContext
 from cluster.domain.receipts import (
     CancelledTask,
@@ -22,7 +23,6 @@ from cluster.domain.tasks import Shard, Submission
 from cluster.domain.work import tasks_of
 from cluster.registry import CANCELLED, RunRecord
 from cluster.scheduler import upkeep
-from cluster.scheduler.budget import allowance
 from cluster.scheduler.state import Removed, SamplesArrived
 from cluster.storage.samples import grown
 from tacl.compose.terms import Term
@@ -220,11 +220,8 @@ class TaskRequests(RequestHandler):
 
     def _arrived(self, shard: Shard, submission: Submission) -> None:
         self._has_now(shard.task, shard)
-        digest = shard.blob.digest
-        whose = submission.owner, submission.private
-        allowed = allowance(submission.train.rows, submission.options)
-        facts = shard.task, shard.ordinal, submission.options, digest, *whose, allowed
-        self._execution.apply_events(SamplesArrived(*facts))
+        known = planned_task(shard, submission)
+        self._execution.apply_events(SamplesArrived(shard.task, known, submission.private))
 
     def _require_new(self, context: RequestContext, submission: Submission) -> None:
         """Raises SameData, of tasks that the asker sees."""

@@ -8,6 +8,7 @@ carried out: a state read from the registry again asks them again.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from cluster.domain.status import OF_MODELS, RunState
 from cluster.scheduler import champion_sets, matrix
@@ -86,14 +87,12 @@ def _lost_gpus(state: State) -> Iterator[facts.Instruction]:
 def _arrive(state: State, event: facts.SamplesArrived) -> None:
     known = state.tasks.get(event.task)
     head = known.head if known else ""
-    state.tasks[event.task] = facts.PlannedTask(
-        event.ordinal, event.options, event.shard, event.owner, head, event.allowance
-    )
+    state.tasks[event.task] = replace(event.planned, head=head)
     if event.private:
-        state.owners[event.task] = event.owner
+        state.owners[event.task] = event.planned.owner
     elif known is None:  # the name may have been that of a private task which was cancelled
         state.owners.pop(event.task, None)
-    if known is None or known.shard != event.shard:
+    if known is None or known.shard != event.planned.shard:
         matrix.drop_column(state, event.task)
 
 

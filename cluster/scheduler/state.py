@@ -225,15 +225,11 @@ class MinutesTaken:
 
 @dataclass(frozen=True)
 class SamplesArrived:
-    """A new task's samples, or a new version of a task's samples."""
+    """A new task's samples, or a new version of a task's samples; the plan knows the head."""
 
     task: str
-    ordinal: int
-    options: Options
-    shard: str
-    owner: str = ""
+    planned: PlannedTask
     private: bool = False
-    allowance: int = 0
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,8 @@ class Stream:
         self._sizes: dict[tuple[str, str], float] = defaultdict(
             lambda: float(draw.lognormal(np.log(MEDIAN), SPREAD))
         )
-        self._happens(facts.SamplesArrived(GENERIC, 0, OPTIONS, _shard(GENERIC)), Upkeep(0))
+        generic = facts.PlannedTask(0, OPTIONS, _shard(GENERIC))
+        self._happens(facts.SamplesArrived(GENERIC, generic), Upkeep(0))
         self._happens(facts.NodesChanged((facts.Node(1_000_000),)), Upkeep(0))
 
     def made_up(self, tasks: int) -> None:
@@ -75,8 +76,8 @@ class Stream:
         """It is trained, then all that follows is done."""
         name, train = _name(number), f"train {number}"
         granted = allowance(ROWS, OPTIONS)
-        came = facts.SamplesArrived(name, number, OPTIONS, _shard(name), allowance=granted)
-        self._happens(came, counted)
+        known = facts.PlannedTask(number, OPTIONS, _shard(name), allowance=granted)
+        self._happens(facts.SamplesArrived(name, known), counted)
         needs = needs_of("train", OPTIONS)
         self._happens(facts.Requested(train, "train", name, needs, urgency_of("train")), counted)
         while self.running:

@@ -67,7 +67,8 @@ class _Plan:
 
     def _arrived(self, task: str, options: Options, most: int) -> facts.SamplesArrived:
         ordinal = len(self._state.tasks)
-        return facts.SamplesArrived(task, ordinal, options, self._shard(task), allowance=most)
+        known = facts.PlannedTask(ordinal, options, self._shard(task), allowance=most)
+        return facts.SamplesArrived(task, known)
 
     def _done(self, run_id: str, work: facts.Instruction | None) -> facts.Event:
         match work:

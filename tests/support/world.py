@@ -26,6 +26,7 @@ from cluster.scheduler.state import (
     NodesChanged,
     PlaceGivenBack,
     PlannedRun,
+    PlannedTask,
     Published,
     RefreshChampion,
     Requested,
@@ -70,7 +71,7 @@ class World:
         self.accepted: set[str] = set()
         self.running: set[str] = set()
         self.said: list[Instruction] = []
-        self.happens(SamplesArrived(GENERIC, 0, NEVER, "generic 1"))
+        self.happens(SamplesArrived(GENERIC, PlannedTask(0, NEVER, "generic 1")))
         self.happens(NodesChanged(nodes))
 
     def happens(self, event: Event) -> list[Instruction]:
@@ -127,7 +128,8 @@ class World:
     def submit(self, task: str, options: Options = NEVER, user: str | None = None) -> None:
         """A task's samples and its training."""
         ordinal = len(self.state.tasks)
-        self.happens(SamplesArrived(task, ordinal, options, f"{task} 1", allowance=self.allowance))
+        known = PlannedTask(ordinal, options, f"{task} 1", allowance=self.allowance)
+        self.happens(SamplesArrived(task, known))
         self.request(f"train {task}", "train", task, needs_of("train", options), user)
 
     def request(

@@ -10,7 +10,7 @@ from cluster.coordinator.arrivals import is_met
 from cluster.domain.base import BlobRef
 from cluster.domain.tasks import GENERIC, Shard
 from cluster.domain.work import TrainWork
-from cluster.scheduler.state import Node, SamplesArrived
+from cluster.scheduler.state import Node, PlannedTask, SamplesArrived
 from cluster.scheduler.upkeep import refresh_of
 from tacl.errors import CorruptBlob, RunFailed
 from tests.support.fakes import ADMIN, Scene
@@ -34,7 +34,7 @@ def test_nobody_else_is_measured_on_or_refreshed_against_withheld_samples(share:
     state = world.state
     assert state.rows["a"].keys() == state.rows["b"].keys() == {GENERIC, "a", "b"}
     assert state.rows["w"].keys() == {GENERIC, "a", "b", "w"}
-    world.happens(SamplesArrived("w", 3, withheld, "w 2"))
+    world.happens(SamplesArrived("w", PlannedTask(3, withheld, "w 2")))
     assert [cell.on for run in state.runs.values() for cell in run.cells] == ["w"]
     world.measure(0.9)
     assert [name for name, _ in refresh_of(state, "a").others] == [GENERIC, "b"]

@@ -27,6 +27,7 @@ from cluster.scheduler.state import (
     Node,
     NodesChanged,
     PlaceGivenBack,
+    PlannedTask,
     Requeue,
     SamplesArrived,
 )
@@ -144,7 +145,7 @@ class Anything(RuleBasedStateMachine):
         name = self.pick(data, self.world.state.tasks.keys() - {GENERIC})
         task = self.world.state.tasks[name]
         shard = f"{name} {next(self.counter)}"
-        self.world.happens(SamplesArrived(name, task.ordinal, task.options, shard))
+        self.world.happens(SamplesArrived(name, PlannedTask(task.ordinal, task.options, shard)))
 
     @rule(user=USERS)
     def evaluate(self, user: str | None) -> None:

@@ -22,6 +22,7 @@ from cluster.scheduler.state import (
     Measure,
     Node,
     NodesChanged,
+    PlannedTask,
     Published,
     RefreshChampion,
     Removed,
@@ -100,7 +101,11 @@ def test_on_a_private_newcomer_its_owners_vectors_are_looked_at_among_very_many(
     world.state.tasks["mine"].owner = "ann"
     for number in range(8):  # louder than that of ann, and measured longer ago
         matrix.put(world.state, f"t{number}", "mine", Effect(2.0 + number))
-    world.happens(SamplesArrived("ann.x", 10, NEVER, "ann.x 1", "ann", private=True, allowance=99))
+    world.happens(
+        SamplesArrived(
+            "ann.x", PlannedTask(10, NEVER, "ann.x 1", "ann", allowance=99), private=True
+        )
+    )
     world.request("train ann.x", "train", "ann.x")
     world.publish("train ann.x")
     assert [(c.task, c.on) for c in measures(world)[-1].cells][:1] == [("mine", "ann.x")]
@@ -108,18 +113,18 @@ def test_on_a_private_newcomer_its_owners_vectors_are_looked_at_among_very_many(
 
 def test_a_name_that_was_of_a_private_task_may_be_that_of_an_open_one() -> None:
     world = World(Node(4))
-    world.happens(SamplesArrived("ann.x", 1, NEVER, "ann.x 1", "ann", private=True))
+    world.happens(SamplesArrived("ann.x", PlannedTask(1, NEVER, "ann.x 1", "ann"), private=True))
     assert world.state.owners == {"ann.x": "ann"}
     world.happens(Removed("ann.x", ()))
-    world.happens(SamplesArrived("ann.x", 2, NEVER, "ann.x 2", "ann"))
+    world.happens(SamplesArrived("ann.x", PlannedTask(2, NEVER, "ann.x 2", "ann")))
     assert world.state.owners == {}
 
 
 def test_what_goes_missing_meanwhile_is_the_next_batch() -> None:
     world = World(Node(1)).trained("a", "b")
-    world.happens(SamplesArrived("b", 2, NEVER, "b 2"))
+    world.happens(SamplesArrived("b", PlannedTask(2, NEVER, "b 2")))
     first = [run for run in world.state.runs.values() if run.kind == "measure"]
-    world.happens(SamplesArrived("a", 1, NEVER, "a 2"))
+    world.happens(SamplesArrived("a", PlannedTask(1, NEVER, "a 2")))
     assert [run for run in world.state.runs.values() if run.kind == "measure"] == first
     world.measure(0.1)
     (second,) = [run for run in world.state.runs.values() if run.kind == "measure"]
@@ -137,7 +142,7 @@ def test_batches_are_bounded() -> None:
 
 def test_a_failed_measure_is_not_repeated_until_it_is_asked_for() -> None:
     world = World(Node(4)).trained("a", "b")
-    world.happens(SamplesArrived("b", 2, NEVER, "b 2"))
+    world.happens(SamplesArrived("b", PlannedTask(2, NEVER, "b 2")))
     (run,) = [run for run in world.state.runs.values() if run.kind == "measure"]
     world.happens(Failed(run.run_id, "bad"))
     world.happens(NodesChanged((Node(5),)))
