@@ -45,17 +45,13 @@ LOG = logging.getLogger(__name__)
 A = TypeVar("A", bound=Message)
 
 
-def _nothing() -> None:
-    pass
-
-
 @dataclass(frozen=True)
 class Decision(Generic[A]):
     """What a request is answered, the transaction that also keeps the answer, and what follows."""
 
     answer: A
     write: Callable[[Request], object]
-    then: Callable[[], object] = _nothing
+    then: Callable[[], object] = lambda: None
 
 
 def _kept(form: type[A], text: str) -> A:

@@ -66,7 +66,7 @@ class PlanView(AskerView):
     def task(self, entry: TaskEntry) -> shown.TaskStatus:
         name, submission, champion = entry.task.name, entry.task.submission, entry.champion
         trained = entry.first.accepted_metrics if entry.first else {}
-        fitted = champion and self.known.heads.newest(champion, self.visibility)
+        fitted = champion and self.known.heads().newest(champion, self.visibility)
         near = (on for one, on in self.state.near if one == name and self.visibility.sees(on))
         progress = self._progress(entry.training)
         progress |= {"created": entry.task.created}
@@ -130,7 +130,7 @@ class PlanView(AskerView):
         assert isinstance(work, orders.ComposeWork)
         is_done = record.state == shown.RunState.DONE
         result = self.registry.result(record.run_id, orders.Composed) if is_done else None
-        model = result and self.known.heads.answering(model_of(work, result), self.state.owners)
+        model = result and self.known.heads().answering(model_of(work, result), self.state.owners)
         if model is not None:
             foreign = self.visibility.foreign(orders.tasks_of(work), work.user)
             model = model.model_copy(update={"private_to": foreign})

@@ -15,15 +15,11 @@ from tacl.errors import UnknownRun
 @dataclass(frozen=True)
 class Known:
     """All of it is in the registry, and takes long to read there. `owners`: of the private tasks,
-    removed ones too. Heads are of thousands of tasks, and few questions need them."""
+    removed ones too. `heads` are of thousands of tasks, and few questions need them: of the same
+    moment, and to be asked for inside it."""
 
     owners: Mapping[str, str]
-    read_heads: Callable[[], FittedHeads]
-
-    @property
-    def heads(self) -> FittedHeads:
-        """As of the same moment: to be asked for inside it."""
-        return self.read_heads()
+    heads: Callable[[], FittedHeads]
 
 
 @dataclass(frozen=True)

@@ -109,7 +109,7 @@ class Reads(ABC):
             found = {model.user: model for model in self._registry.compositions(*users)}
             purged, removed_of = self._registry.purged(), self._registry.removed_of
             models = [current(user, found.get(user), purged, removed_of) for user in users]
-            owners, heads = known.owners, known.heads
+            owners, heads = known.owners, known.heads()
         return [
             one if isinstance(one, TaclError) else heads.answering(one, owners) for one in models
         ]
@@ -146,7 +146,7 @@ class Reads(ABC):
 
     def usage(self, whose: str | None = None, after: str = "") -> list[Usage]:
         with self._reading() as known:
-            heads = known.heads  # without the lock: a page of users takes a fifth of a second
+            heads = known.heads()  # without the lock: a page of users takes a fifth of a second
         users = self._registry.users_after(after) if whose is None else [whose]
         owed, ran = self._registry.owed_of(users), self._registry.ran_of(users)
         stored = self._stored(users, heads)

@@ -39,9 +39,6 @@ class HomeCoordinator:
 
             with suppress(Unread):
                 return self._reader(cluster).ask(method, *arguments)
-        return self._decided(method, arguments)
-
-    def _decided(self, method: str, arguments: Sequence[object]) -> Any:
         try:
             return ask(self._home.path, method, arguments)
         except NoListener:

@@ -74,10 +74,10 @@ def test_heads_are_read_once_somebody_needs_them(
     with ThreadPoolExecutor(1) as other, reader._reading() as before:
         scene.trained("b", heads="fitted")
         other.submit(reader.users, ADMIN).result()
-        assert len(before.heads.fits) == 1
+        assert len(before.heads().fits) == 1
     assert reader.composition(ADMIN, "ann") == scene.coordinator.composition(ADMIN, "ann")
     with reader._reading() as known:
-        assert len(known.heads.fits) == 2
+        assert len(known.heads().fits) == 2
     assert len(read) == 2
     reader.close()
 
@@ -105,7 +105,7 @@ def test_memory_is_what_the_registry_says(
         step()
         with reader._reading() as known, scene.coordinator._reading() as now:
             assert known.owners == now.owners
-            assert known.heads == now.heads
+            assert known.heads() == now.heads()
 
 
 def test_a_registry_that_forgot_is_read_again(scene: Scene, reader: Reader) -> None:
