@@ -22,7 +22,6 @@ class ConcurrencyLimiter:
     def __init__(self, what: str, each: int, all: int) -> None:
         self._what, self._each, self._all = what, each, all
         self._held: Counter[str] = Counter()  # who holds none is not there
-        self._total = 0
 
     @contextmanager
     def held(self, user: str) -> Iterator[None]:
@@ -39,14 +38,12 @@ class ConcurrencyLimiter:
             raise TooMany(
                 f"{user} has {self._each} {self._what} already; wait until one has ended", 1
             )
-        if self._total + amount > self._all:
+        if self._held.total() + amount > self._all:
             raise Overloaded(f"there are {self._all} {self._what} already; try again later")
         self._held[user] += amount
-        self._total += amount
 
     def free(self, user: str, amount: int = 1) -> None:
         self._held[user] -= amount
-        self._total -= amount
         if not self._held[user]:
             del self._held[user]
 
@@ -77,13 +74,11 @@ class Shares:
     def __init__(self) -> None:
         self.requests = ConcurrencyLimiter("requests under way", each=64, all=1000)
         self.listeners = ConcurrencyLimiter("listeners", each=8, all=64)
-        self.bytes = HourlyLimiter(
-            8 << 30
-        )  # sent to us; an admin's are not counted, here and below
+        # Sent to us; an admin's are not counted, here and below.
+        self.bytes = HourlyLimiter(8 << 30)
         self.terms = HourlyLimiter(20_000)  # of recipes; each is kept in half a kilobyte or more
-        self.bodies = ConcurrencyLimiter(
-            "bytes of requests in memory", each=256 << 20, all=512 << 20
-        )
+        held = "bytes of requests in memory"
+        self.bodies = ConcurrencyLimiter(held, each=256 << 20, all=512 << 20)
 
 
 def shares_of(request: Request) -> Shares:

@@ -7,7 +7,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from cluster.domain.base import PAGE, RequestContext
 from cluster.domain.compositions import Composition
@@ -185,10 +185,3 @@ class Reads(ABC):
             if run.kind != kind:
                 raise RunFailed(f"a {kind} was asked for, and run {run_id} is a {run.kind}")
             return self._registry.result(run_id, form)
-
-
-if TYPE_CHECKING:
-    from cluster.domain.api import ReadAPI
-
-    def _asked_by_people(reads: Reads) -> ReadAPI:
-        return reads

@@ -245,11 +245,10 @@ def _asked_of(db: sa.Connection) -> Naming:
     left = sa.or_(RUN.c.state.in_(OWED), sa.and_(RUN.c.state.in_(STOPPED), awaited))
     for text in db.scalars(sa.select(RUN.c.work).where(RUN.c.kind == "compose", left)):
         yield from _given_for(text)
-    fits = RUN.c.kind == "fit", RUN.c.state.in_(OWED)  # one that is retried is listed again
-    for text in db.scalars(sa.select(RUN.c.work).where(*fits)):
+    owed = sa.select(RUN.c.work).where(RUN.c.state.in_(OWED))
+    for text in db.scalars(owed.where(RUN.c.kind == "fit")):  # one that is retried is listed again
         yield from listed_of(FitWork.model_validate_json(text))
-    owed = RUN.c.kind == "evaluate", RUN.c.state.in_(OWED)
-    for text in db.scalars(sa.select(RUN.c.work).where(*owed)):
+    for text in db.scalars(owed.where(RUN.c.kind == "evaluate")):
         for digest in _judged_by(EvaluateWork.model_validate_json(text)):
             if digest is not None:
                 yield digest, BlobUse("", "of a model that is to be evaluated")

@@ -59,11 +59,6 @@ _NEXT_OF = (
 )
 _FIRST = sa.select(VECTOR.c.reference).where(VECTOR.c.version == 1).order_by(VECTOR.c.task)
 _FIRST_OF = _FIRST.where(in_params(VECTOR.c.task))
-_CHAMPIONS = (
-    sa.select(ALIAS.c.task, ALIAS.c.version)
-    .join(TASK, TASK.c.name == ALIAS.c.task)
-    .where(ALIAS.c.name == CHAMPION, TASK.c.removed.is_(None), in_params(ALIAS.c.task))
-)
 _COUNTED = (
     sa.select(ARRIVAL.c.run_id, sa.func.count())
     .where(in_params(ARRIVAL.c.run_id))
@@ -200,15 +195,12 @@ class VectorTable(RunTable, Effects):
 
     def champions_with_norms(self, tasks: Collection[str]) -> dict[str, MeasuredVector]:
         """The champion of each of these tasks that was not removed."""
-        query = sa.select(VECTOR.c.task, VECTOR.c.version, VECTOR.c.norm)
-        query = query.join(ALIAS, is_champion(VECTOR))
-        query = query.where(VECTOR.c.task.in_(present(tasks)))
+        query = _of_champions(tasks, VECTOR.c.task, VECTOR.c.version, VECTOR.c.norm)
         return {row.task: MeasuredVector(**row._mapping) for row in self._rows(query)}
 
     def champion_references(self, tasks: Collection[str] | None = None) -> dict[str, VectorRef]:
         """By task, of those that were not removed (and of these)."""
-        query = sa.select(VECTOR.c.reference).where(VECTOR.c.task.in_(present(tasks)))
-        query = query.join(ALIAS, is_champion(VECTOR)).order_by(VECTOR.c.task)
+        query = _of_champions(tasks, VECTOR.c.reference).order_by(VECTOR.c.task)
         return _by_task(self._values(query))
 
     def first_references(self, tasks: Collection[str] | None = None) -> dict[str, VectorRef]:
@@ -218,7 +210,8 @@ class VectorTable(RunTable, Effects):
 
     def champion_versions(self, tasks: Collection[str]) -> dict[str, int]:
         """Of those of these tasks that were not removed."""
-        return {row.task: row.version for row in self._rows(_CHAMPIONS, task=tasks)}
+        query = _of_champions(tasks, VECTOR.c.task, VECTOR.c.version)
+        return {row.task: row.version for row in self._rows(query)}
 
     def met_counts(self, run_ids: Collection[str]) -> Counter[str]:
         """How many samples each of these runs was told of one by one."""
@@ -247,6 +240,12 @@ class VectorTable(RunTable, Effects):
             if work["submission"]["options"]["penalty"] == "none":
                 return frozenset(refreshed)
             return frozenset(refreshed.union(db.scalars(_MET, of(run_id=run_id)).all()))
+
+
+def _of_champions(tasks: Collection[str] | None, *columns: sa.Column[Any]) -> sa.Select[Any]:
+    """Of the champions of tasks that were not removed (and of these)."""
+    query = sa.select(*columns).join(ALIAS, is_champion(VECTOR))
+    return query.where(VECTOR.c.task.in_(present(tasks)))
 
 
 def _by_task(references: Iterable[str]) -> dict[str, VectorRef]:

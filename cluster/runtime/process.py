@@ -58,11 +58,10 @@ class LearnerProcess:
             alone.daemon = True
             alone.start()
 
-    def describe_base(self, spec: str) -> Base:
-        return self._made().describe_base(spec)
-
-    def faster_precision(self, spec: str) -> Precision:
-        return self._made().faster_precision(spec)
+    def describe_base(self, spec: str) -> tuple[Base, Precision]:
+        """And the number format in which it trains faster here."""
+        learner = self._made()
+        return learner.describe_base(spec), learner.faster_precision(spec)
 
     def work(self, work: Work) -> Result:
         """Asked again, as by the next coordinator, it answers the same."""

@@ -38,8 +38,7 @@ def describe_base(home: str, spec: str, learner: str) -> tuple[Base, Precision]:
     faster. Raises BaseNotFound, BadBase."""
     actor = actor_of(LearnerProcess, num_cpus=0, scheduling_strategy=here())(home, learner)
     try:
-        base: Base = ray.get(actor.describe_base.remote(spec))
-        return base, ray.get(actor.faster_precision.remote(spec))
+        return ray.get(actor.describe_base.remote(spec))
     except RayTaskError as error:
         raise unwrapped(error) from None
     finally:
