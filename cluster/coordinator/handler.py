@@ -290,9 +290,6 @@ class RequestHandler(Reads):
             self._make_sure()
             yield self._known
 
-    def _size(self, files: Collection[str]) -> int:
-        return self._blobs.size(files)
-
     @property
     def _known(self) -> Known:
         heads = self._execution.heads

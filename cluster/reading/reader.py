@@ -8,7 +8,7 @@ private task that an answer could name is known as one.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -50,9 +50,6 @@ class Reader(Reads):
 
     def _note(self, hashes: Sequence[str], now: float) -> None:
         self._told(hashes)
-
-    def _size(self, files: Collection[str]) -> int:
-        return self._blobs.size(files)
 
     @cached_property
     def _blobs(self) -> Blobs:

@@ -7,7 +7,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from cluster.domain.base import PAGE, RequestContext
 from cluster.domain.compositions import Composition
@@ -30,6 +30,9 @@ from cluster.reading.tokens import held_by, is_noted, listed
 from cluster.registry import Ran, Registry
 from tacl.errors import RunFailed, TaclError
 
+if TYPE_CHECKING:  # it brings pyarrow, which few questions need
+    from cluster.storage.blobs import Blobs
+
 R = TypeVar("R", Evaluated, Refreshed)
 T = TypeVar("T")
 
@@ -46,6 +49,7 @@ class Reads(ABC):
     """`cluster.domain.api.ReadAPI`. `compositions` and `holders` answer many questions at once."""
 
     _registry: Registry
+    _blobs: Blobs
 
     @abstractmethod
     def _reading(self) -> AbstractContextManager[Known]:
@@ -55,10 +59,6 @@ class Reads(ABC):
     @abstractmethod
     def _note(self, hashes: Sequence[str], now: float) -> None:
         """These tokens were used."""
-
-    @abstractmethod
-    def _size(self, files: Collection[str]) -> int:
-        """Bytes of these."""
 
     @contextmanager
     def _seeing(self, context: RequestContext, task: str | None = None) -> Iterator[AskerView]:
@@ -168,7 +168,7 @@ class Reads(ABC):
             queued_most=shares.QUEUED,
             ran=shares.minutes(ran),
             ran_most=shares.RAN,
-            stored=self._size(files),
+            stored=self._blobs.size(files),
             stored_most=shares.STORED,
         )
 
