@@ -24,8 +24,8 @@ def load_backbone(text: str) -> Backbone:
             makes one row of the bytes of a picture or of a text.
 
     Raises:
-        BaseNotFound: it is not where it was looked for.
-        BadBase: it was found and cannot be used, or `text` is of no known form.
+        BaseNotFound: the base model was not found where `text` points.
+        BadBase: it was found but cannot be used, or `text` is of no known form.
 
     Source: Sentence-BERT, arXiv 1908.10084 (`hf`); CLIP, arXiv 2103.00020 (`open_clip`).
     """

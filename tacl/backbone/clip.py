@@ -47,7 +47,7 @@ def load_embedded(spec: BaseSpec) -> Backbone:
 
 
 def whole_model(spec: BaseSpec) -> tuple[Any, Any]:
-    """The library's model, both towers, and its tokenizer; raises as `load`."""
+    """The library's model with both towers, and its tokenizer; raises what `load` does."""
     if spec.scheme == "embedded":
         from tacl.embedded import model
 
@@ -63,7 +63,7 @@ def _library_name(spec: BaseSpec) -> str:
 
 
 def _access(spec: BaseSpec) -> AbstractContextManager[str]:
-    """Checks names first, because they need no network."""
+    """Says where the model is looked up; checks names first, because that needs no network."""
     import open_clip
 
     directory, weights = spec.folder, spec.weights
@@ -103,7 +103,7 @@ def _similar(name: str) -> str:
 
 
 def was_not_fetched(error: BaseException) -> bool:
-    """Of open_clip, which raises a RuntimeError of its own words for whatever ended a download."""
+    """Whether the error is a failed download; open_clip raises a RuntimeError in its own words."""
     return "download" in str(error).lower()
 
 
@@ -112,7 +112,7 @@ def _create(spec: BaseSpec, where: str) -> Any:
 
     tag = open_clip.get_pretrained_cfg(spec.name, spec.weights) if spec.weights else {}
     off = logging.root.manager.disable
-    # What the library logs is said once, by the errors below.
+    # The errors below say what the library would log too.
     logging.disable(max(off, logging.ERROR))
     try:
         return open_clip.create_model(
@@ -136,7 +136,7 @@ def _create(spec: BaseSpec, where: str) -> Any:
 
 
 def _is_quick(visual: nn.Module) -> bool:
-    """Who has such an activation has loaded its library; the embedded base model loads none."""
+    """Whether it has QuickGELU activations, which do not exist unless open_clip is imported."""
     layers = sys.modules.get("open_clip.transformer")
     return layers is not None and any(isinstance(m, layers.QuickGELU) for m in visual.modules())
 
@@ -158,7 +158,7 @@ def _backbone(spec: BaseSpec, model: Any, tokenizer: Any) -> Backbone:
     trainable = present_blocks(spec, model.visual, TRAINABLE)
 
     tower = partial(_encoded, model, tokenizer)
-    variant = f"quick_gelu={_is_quick(model.visual)}"  # the same theta0 fits both
+    variant = f"quick_gelu={_is_quick(model.visual)}"  # the same theta0 fits either
     return Backbone(spec, model.visual, inputs, trainable, scale, TEMPLATES, tower, variant)
 
 

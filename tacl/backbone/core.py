@@ -27,14 +27,14 @@ TEXTS_AT_ONCE = 64
 class Backbone:
     """The base model: encoder(batch) -> features [B, D] before normalisation, in eval mode.
 
-    `load` and `wrap` make one; its weights stay as they are. `digest`, a sha256 in hex over theta0
-    and preprocessing, is what vectors remember of it.
+    `load` and `wrap` make one; its weights never change. `digest`, a sha256 in hex over theta0 and
+    preprocessing, identifies it in vectors.
 
     `trainable`: fnmatch patterns over the names of encoder.named_parameters(), the blocks that a
     task vector has by default. `text_tower` maps texts to features [N, D] in the space of the
-    encoder's features; without one, heads are prototypes. `variant` says what distinguishes the
-    function from others with the same theta0, such as its pooling; it is part of the digest.
-    `inner`: the blocks that heads read beside the features.
+    encoder's features; without one, heads are prototypes. `variant` distinguishes the function
+    from others with the same theta0, for example by its pooling; it is part of the digest.
+    `inner`: names of the blocks whose outputs heads read beside the features.
     """
 
     spec: BaseSpec
@@ -54,7 +54,7 @@ class Backbone:
         self.inner = inner_blocks(self.encoder)
         preprocessing = {"inputs": self.inputs.description(), "variant": self.variant}
         self._channels_last = channels_last(self.encoder)
-        if self.inner and self._channels_last:  # which a version before averaged
+        if self.inner and self._channels_last:  # an earlier version averaged these
             preprocessing["inner"] = "channels last"
         theta0 = params.digest(self.encoder.state_dict())
         text = json.dumps([theta0, preprocessing], sort_keys=True)
@@ -62,44 +62,44 @@ class Backbone:
 
     @property
     def modality(self) -> Literal["image", "text"]:
-        """What its rows are made of; "text" also where a wrapped module reads tensors."""
+        """The kind of its inputs; "text" also for a wrapped module, which reads tensors."""
         return "image" if self.inputs.modality == "image" else "text"
 
     @property
     def head_kind(self) -> HeadKind:
-        """What heads are made of: class names, by `text_head`, or labelled rows, by
+        """Whether heads are made from class names, by `text_head`, or from labelled rows, by
         `prototype_head`."""
         return "text" if self.text_tower else "prototype"
 
     @property
     def device(self) -> torch.device:
-        """Where theta0 is, and where batches are put."""
+        """The device of theta0, on which `collate` puts batches."""
         return next(chain(self.encoder.parameters(), self.encoder.buffers())).device
 
     def prepare(self, raw: bytes | str) -> Item:
-        """One row of one input: uint8 [3, S, S] of a picture's bytes, int64 [L] of a text.
+        """Makes a row of one input: uint8 [3, S, S] of a picture's bytes, int64 [L] of a text.
 
-        Raises BadSample when it is unreadable, ModalityMismatch for a text as image, and for
-        anything where a wrapped module reads tensors.
+        Raises BadSample when it is unreadable, ModalityMismatch for a text where images are read,
+        and for anything if the base is a wrapped module, which reads tensors.
         """
         return self.inputs.prepare(raw)
 
     def is_cut(self, raw: bytes | str) -> bool:
-        """Whether the end of a text is beyond what the base model reads. Raises BadSample."""
+        """Whether a text is longer than the base model reads. Raises BadSample."""
         return isinstance(self.inputs, Texts) and self.inputs.is_cut(raw)
 
     def collate(self, items: Sequence[Item]) -> Batch:
-        """A batch of rows on `device`: float32 [B, 3, S, S] of pictures, of texts input_ids and
-        attention_mask, int64 [B, L]; of a wrapped module's rows their stack, [B, ...]."""
+        """Makes a batch on `device`: float32 [B, 3, S, S] of pictures, input_ids and
+        attention_mask, int64 [B, L], of texts, the stack [B, ...] of a wrapped module's rows."""
         return self.inputs.collate(items, self.device)
 
     def watched(self, batch: Batch) -> AbstractContextManager[Callable[[Tensor], Tensor]]:
-        """For one pass over the batch, by whatever moves the encoder: see `tacl.backbone.inner`."""
+        """Records inner blocks in one pass over the batch: see `tacl.backbone.inner.watched`."""
         return watched(self.encoder, self.inner, batch, self._channels_last)
 
     @torch.no_grad()
     def plain(self, batch: Batch) -> Tensor:
-        """f(x; theta0), and beside it what inner blocks give, plain_BE."""
+        """f(x; theta0) and the outputs of inner blocks beside it, plain_BE."""
         with self.watched(batch) as plain:
             return plain(self.encoder(batch))
 

@@ -80,7 +80,7 @@ def _encoded(encoder: nn.Module, inputs: Texts, texts: Sequence[str]) -> Tensor:
 
 
 def whole_model(spec: BaseSpec) -> tuple[Any, Any, str]:
-    """The library's model, its tokenizer and how tokens are pooled; raises as `load`."""
+    """The library's model, its tokenizer and how tokens are pooled; raises what `load` does."""
     with _access(spec) as where:
         return _read(spec, where)
 
@@ -151,14 +151,14 @@ def _require_positions(spec: BaseSpec, model: Any, size: int) -> None:
     known = getattr(model.config, "max_position_embeddings", None)
     table = getattr(getattr(model, "embeddings", None), "position_embeddings", None)
     padding = getattr(table, "padding_idx", None)
-    if known is not None and padding is not None:  # as RoBERTa, which counts from behind it
+    if known is not None and padding is not None:  # as in RoBERTa, which counts from after it
         known -= padding + 1
     if known is not None and size > known:
         raise spec.unusable(f"size={size} tokens, but the model has {known} positions")
 
 
 def _pooling(source: str, revision: str | None, model: Any) -> str:
-    """As sentence-transformers wrote it down; else last token for decoders, mean for encoders."""
+    """The pooling in sentence-transformers' config; else "last" for decoders, "mean" for others."""
     from transformers.utils.hub import cached_file
 
     path = cached_file(

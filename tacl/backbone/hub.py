@@ -1,7 +1,7 @@
 """Looking things up on the Hugging Face hub within a bounded time.
 
 The libraries that download weights retry an unreachable hub for half a minute and then blame
-something else. Here the hub is asked once, briefly; when it does not answer, they are told to
+something else. Here the hub is queried once, briefly; when it does not answer, they are made to
 use their cache alone.
 """
 
@@ -22,7 +22,7 @@ def reachable() -> bool:
     if constants.HF_HUB_OFFLINE:
         return False
     answered = threading.Event()
-    # A thread, because the look-up of a name obeys no time limit of the HTTP client.
+    # In a thread, because a name look-up ignores the HTTP client's time limit.
     threading.Thread(target=_ask, args=(answered,), daemon=True).start()
     return answered.wait(SECONDS)
 
@@ -39,7 +39,7 @@ def _ask(answered: threading.Event) -> None:
 def within_reach() -> Iterator[str]:
     """Inside, downloads work when the hub answers and fail at once when it does not.
 
-    Gives the words in which an error says where was looked.
+    Yields a phrase for error messages: the places that were searched.
     """
     before = constants.HF_HUB_OFFLINE
     online = reachable()
@@ -60,7 +60,7 @@ def _where(online: bool, forbidden: bool) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """What a library said, without its pages of advice."""
+    """First paragraph of a library's error, on one line of about 400 characters at most."""
     text = str(error).strip() or type(error).__name__
     line = " ".join(text.split("\n\n")[0].split())
     return line if len(line) <= 400 else line[:400] + " ..."

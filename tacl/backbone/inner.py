@@ -1,7 +1,7 @@
-"""What inner blocks of an encoder give, pooled: middle layers know what the last one has let go of.
+"""Pooled outputs of an encoder's inner blocks: middle layers keep what the last one discards.
 
-Heads that are fitted read it at theta0 beside f (results/heads-choice.md says what it gives). It is
-seen in the pass that computes f, by hooks, and costs no pass of its own. Source: linear classifier
+Fitted heads read them at theta0 beside f (results/heads-choice.md shows the gain). Hooks record
+them in the pass that computes f, so they cost no pass of their own. Source: linear classifier
 probes, arXiv 1610.01644; what the layers of BERT know, arXiv 1905.05950.
 """
 
@@ -18,7 +18,7 @@ from torch.nn.functional import normalize
 from tacl.backbone.inputs import Batch
 from tacl.dual import primal
 
-BLOCKS = 2  # that heads read
+BLOCKS = 2  # how many of them heads read
 
 
 def inner_blocks(encoder: nn.Module) -> tuple[str, ...]:
@@ -37,8 +37,8 @@ def inner_blocks(encoder: nn.Module) -> tuple[str, ...]:
 
 
 def channels_last(encoder: nn.Module) -> bool:
-    """Whether its blocks give [B, H, V, W]; vision transformers for pictures of any size say so of
-    their patches alone, which they flatten."""
+    """Whether its blocks return [B, H, V, W]. Vision transformers for pictures of any size declare
+    this of their patches alone, which they flatten: that does not count."""
     modules = list(encoder.modules())
     any_size = (one for one in modules if getattr(one, "dynamic_img_size", False))
     flattened = [getattr(one, "patch_embed", None) for one in any_size]
@@ -50,14 +50,15 @@ def channels_last(encoder: nn.Module) -> bool:
 def watched(
     encoder: nn.Module, blocks: Sequence[str], batch: Batch, last: bool
 ) -> Iterator[Callable[[Tensor], Tensor]]:
-    """For one pass over the batch. What it gives makes f_BD of that pass plain_BE: f, and then the
-    blocks' pooled outputs side by side, each as long as f. `last`: see `channels_last`."""
+    """Records the blocks' outputs in one pass over the batch. Yields a function that makes f_BD of
+    that pass into plain_BE: f, then each block's pooled output, scaled to the norm of f. `last`:
+    see `channels_last`."""
     found: dict[str, Tensor] = {}
     rows = len(batch if isinstance(batch, Tensor) else next(iter(batch.values())))
 
     def hook(block: str) -> Callable[..., None]:
         def keep(module: nn.Module, given: Any, output: Any) -> None:
-            # Now: what comes next may write in its place.
+            # Pooled at once: later layers may overwrite the output in place.
             first = output[0] if isinstance(output, tuple | list) else output
             found[block] = _pooled(primal(first), rows, batch, last)
 
@@ -80,8 +81,8 @@ def watched(
 
 
 def _pooled(output: Tensor, rows: int, batch: Batch, channels_last: bool) -> Tensor:
-    """[B, W]: mean over tokens that are no padding, of [B, L, W] or [L, B, W], or over places, of
-    [B, W, H, V] or with channels last of [B, H, V, W]."""
+    """[B, W]: mean of [B, L, W] or [L, B, W] over tokens other than padding, or of [B, W, H, V]
+    (with channels last [B, H, V, W]) over positions."""
     if output.dim() == 3 and output.shape[0] != rows:
         output = output.transpose(0, 1)
     if output.dim() == 3 and isinstance(batch, dict) and "attention_mask" in batch:

@@ -1,4 +1,4 @@
-"""From raw bytes or text to what an encoder eats: the preprocessing, a part of a base's digest.
+"""Preprocessing, from raw bytes or text to an encoder's input: a part of a base's digest.
 
 Item: one prepared input, uint8 [3, S, S] (an image) or int64 [L] (token ids, truncated, with
 special tokens). Batch: float32 [B, 3, S, S], or {"input_ids", "attention_mask"} of int64 [B, L].
@@ -25,7 +25,7 @@ from tacl.spec import BaseSpec
 Item = Tensor
 T = TypeVar("T")
 
-MAX_ASPECT = 50  # a longer strip would be enlarged to more memory than any picture is worth
+MAX_ASPECT = 50  # a longer strip would take too much memory when enlarged
 INTERPOLATIONS = {
     "bicubic": Image.Resampling.BICUBIC,
     "bilinear": Image.Resampling.BILINEAR,
@@ -33,9 +33,9 @@ INTERPOLATIONS = {
 
 
 def interpolation(spec: BaseSpec, settings: Mapping[str, Any]) -> str:
-    """Of INTERPOLATIONS the one by which a library resizes what it does not train on. BadBase."""
+    """The key of INTERPOLATIONS by which a library resizes outside training. Raises BadBase."""
     how = settings.get("interpolation") or "bicubic"
-    how = "bicubic" if how == "random" else how  # which is drawn in training alone
+    how = "bicubic" if how == "random" else how  # drawn in training alone
     if how not in INTERPOLATIONS:
         raise spec.unusable(f"images are resized as {how}: that is not supported")
     return how
@@ -51,14 +51,14 @@ class Inputs(Protocol):
 
 @dataclass(frozen=True)
 class Images:
-    """RGB, resize of the shorter side to `size`, centre crop, then (x - mean) / std; or, to
-    `squash`, resize of both sides to `size`."""
+    """Converts to RGB, resizes the shorter side to `size` (both sides with `squash`), crops the
+    centre, then computes (x - mean) / std."""
 
     size: int
     mean: tuple[float, ...]
     std: tuple[float, ...]
     squash: bool = False
-    interpolation: str = "bicubic"  # of INTERPOLATIONS
+    interpolation: str = "bicubic"  # a key of INTERPOLATIONS
     modality = "image"
 
     def prepare(self, raw: bytes | str) -> Item:
@@ -77,7 +77,7 @@ class Images:
         width, height = image.size
         if max(width, height) > MAX_ASPECT * min(width, height):
             raise BadSample(f"an image of {width} x {height} pixels is too long and narrow to crop")
-        # Rounded as torchvision does, with which these encoders were trained.
+        # Rounded as in torchvision, with which these encoders were trained.
         width, height = (side * self.size // min(image.size) for side in image.size)
         if self.squash:
             width = height = self.size
@@ -98,17 +98,17 @@ class Images:
             "mean": list(self.mean),
             "std": list(self.std),
             "resize": self.interpolation,
-            **({"squash": True} if self.squash else {}),  # else as in every digest before
+            **({"squash": True} if self.squash else {}),  # absent if False, as in earlier digests
         }
 
 
 def _decode(raw: bytes) -> Image.Image:
     try:
         with Image.open(io.BytesIO(raw)) as image:
-            if image.mode.startswith("I;16"):  # else whatever is not nearly black became white
+            if image.mode.startswith("I;16"):  # else all but near black became white
                 return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8)).convert("RGB")
             return image.convert("RGB")
-    except Exception as error:  # the decoders raise a dozen types on foreign bytes, all mean this
+    except Exception as error:  # decoders raise a dozen types on foreign bytes; all mean this
         raise BadSample(f"unreadable image ({len(raw)} bytes): {error}") from error
 
 
@@ -121,7 +121,7 @@ class Texts:
     modality = "text"
 
     def prepare(self, raw: bytes | str) -> Item:
-        """int64 [L], 1 <= L <= size; BadSample when there is no text in it."""
+        """int64 [L], 1 <= L <= size; BadSample when the text has no tokens or is not UTF-8."""
         text = _text(raw)
         ids = self._ids(text)
         if not ids:
@@ -129,9 +129,9 @@ class Texts:
         return torch.tensor(ids, dtype=torch.int64)
 
     def is_cut(self, raw: bytes | str) -> bool:
-        """Whether it has more tokens than are read."""
+        """Whether the text has more than `size` tokens."""
         text = _text(raw)
-        fits = len(text.encode()) <= self.size - 2  # a token is a byte at least, but at the ends
+        fits = len(text.encode()) <= self.size - 2  # each token but the two ends has a byte
         return not fits and len(self.tokenizer(text)["input_ids"]) > self.size
 
     def _ids(self, text: str) -> list[int]:
@@ -168,7 +168,7 @@ def _text(raw: bytes | str) -> str:
 
 
 def _required(raw: T, what: str) -> T:
-    """Programs give what their frames hold, such as a NaN. BadSample."""
+    """Returns `raw`; raises BadSample for other types, such as a NaN from a program's frame."""
     if not isinstance(raw, str | bytes | bytearray | memoryview):
         kind = type(raw).__name__
         raise BadSample(f"found {kind} {str(raw)[:40]!r}, where {what} should be")

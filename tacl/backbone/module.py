@@ -1,4 +1,4 @@
-"""Any torch module as a base model: its rows are tensors that need no preparing."""
+"""Any torch module as a base model: its rows are tensors that need no preprocessing."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ class Tensors:
 def wrap(module: nn.Module, trainable: Sequence[str] = ("*",)) -> Backbone:
     """Your own module as a base model: theta0 and f.
 
-    A copy is taken and put into eval mode, so that theta0 stays as it is whatever becomes of
-    `module` (statistics of batch norm included). Vectors remember the digest of that copy.
+    A copy is taken and put into eval mode, so that later changes of `module` (statistics of batch
+    norm included) leave theta0 as it is. Vectors record the digest of that copy.
 
     Args:
-        module: `module(batch) -> features [B, D]`, for a batch of tensors [B, ...]; the layer that
-            gives logits is the head's work, not part of it.
+        module: `module(batch) -> features [B, D]`, for a batch of tensors [B, ...], without the
+            layer that gives logits: that is the head.
         trainable: fnmatch patterns over the names of `module.named_parameters()`: the blocks that
             task vectors have. A pattern that matches nothing is refused by `linearize`.
 
-    Raises RuntimeError where torch cannot copy the module, as one that keeps a tensor with its
-    graph; ValueError for a lazy one that has seen no row and so has no weights.
+    Raises RuntimeError if torch cannot copy the module, for example because it holds a tensor with
+    its graph; ValueError for a lazy module that has seen no row and so has no weights.
     Source: the pre-trained model of task arithmetic, arXiv 2212.04089.
     """
     encoder = copy.deepcopy(module)

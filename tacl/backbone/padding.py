@@ -1,8 +1,8 @@
-"""A padded batch, cut into passes in which little is padding.
+"""Cuts a padded batch into passes that contain little padding.
 
-Texts of one batch are padded to the longest of them: with sixteen rows of a usual task that is half
-of all tokens. Rows of similar length go through the encoder together instead. What comes out is the
-same but for rounding, because padding has no say in any row.
+Texts of one batch are padded to the longest of them: with sixteen rows of a usual task, half of all
+tokens are padding. Rows of similar length go through the encoder together instead. The features are
+the same but for rounding, because padding does not affect any row.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from torch import Tensor
 
 Batch = Tensor | dict[str, Tensor]
 
-# What one more pass costs, forward and backward, in tokens of a pass. On a CPU as measured with
-# MiniLM (0.03 to 0.04 s, where a token takes 0.6 ms). On an accelerator it was not measured: a pass
-# of fewer tokens than that does not fill one.
+# Fixed cost of one more pass, forward and backward, in tokens. On a CPU it was measured with MiniLM
+# (0.03 to 0.04 s, where a token takes 0.6 ms). On an accelerator it was not measured: a pass of
+# fewer tokens than that does not fill one.
 CPU_LAUNCH = 64
 DEVICE_LAUNCH = 4096
 
 
 def passes(batch: Batch) -> list[tuple[list[int], Batch]]:
-    """(row numbers, their part of the batch), each row once; images all in one.
+    """Passes as (row numbers, their part of the batch), each row once; images in a single pass.
 
-    Its mask says where a batch of texts is padded: columns after the last that a row has are left
-    out of its pass. Rows that are padded on the left end with the batch, and stay whole.
+    The attention mask says where texts are padded: a pass leaves out the columns after the last
+    token of its rows. Rows padded on the left reach to the last column, and stay whole.
     """
     if not isinstance(batch, dict) or "attention_mask" not in batch:
         return [(list(range(_rows(batch))), batch)]
@@ -46,12 +46,12 @@ def passes(batch: Batch) -> list[tuple[list[int], Batch]]:
 
 
 def ends(mask_BL: Tensor) -> Tensor:
-    """One past the last column that each row has, [B]."""
+    """One past the last unmasked column of each row, [B]."""
     return ((mask_BL != 0) * torch.arange(1, mask_BL.shape[1] + 1, device=mask_BL.device)).amax(1)
 
 
 def cut(lengths_B: Sequence[int], launch: int) -> list[list[int]]:
-    """Groups of rows for which rows x longest row + launch, added up, is least.
+    """Groups of rows that minimise the sum of (rows x longest row + launch) over groups.
 
     The best groups are neighbours in the order of length, so the best cuts of the first n rows
     follow from those of fewer.

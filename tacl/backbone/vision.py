@@ -35,7 +35,7 @@ def load(spec: BaseSpec) -> Backbone:
 
 
 def classifiers(model: Any) -> tuple[str, ...]:
-    """Names of the layers that give classes, which an encoder has not."""
+    """Names of the layers that give class logits, which an encoder lacks."""
     found = model.pretrained_cfg.get("classifier") or ()
     return (found,) if isinstance(found, str) else tuple(found)
 
@@ -72,7 +72,7 @@ def _with_hub(spec: BaseSpec) -> Any:
     with hub.within_reach() as where:
         try:  # with the pre-trained number of classes the library checks every name
             model: Any = timm.create_model(spec.name, pretrained=True)
-        except Exception as error:  # a download fails in many ways; all mean: not to be had
+        except Exception as error:  # a download fails in many ways; all mean: unavailable
             advice = "give the weights as a file: @FILE.safetensors"
             raise spec.missing(f"looked in {where}: {hub.first_line(error)}; {advice}") from error
     model.reset_classifier(0)
@@ -80,7 +80,7 @@ def _with_hub(spec: BaseSpec) -> Any:
 
 
 def sized(spec: BaseSpec, model: Any, native: int) -> int:
-    """Pixels of its images, as `spec` asks. Raises BadBase when the model takes others only."""
+    """Side of its images in pixels, as `spec` asks. Raises BadBase if the model cannot take it."""
     if spec.size is None or spec.size == native:
         return native
     if hasattr(model, "set_input_size"):  # transformers resample their position embeddings
