@@ -1,1 +1,1 @@
-"""Vectors and coefficients give a model."""
+"""Models composed of task vectors and coefficients."""

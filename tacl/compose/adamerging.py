@@ -1,9 +1,8 @@
-"""AdaMerging: coefficients that make the merged model sure of itself on unlabelled inputs.
+"""AdaMerging: coefficients that make the merged model confident on unlabelled inputs.
 
-arXiv 2310.02575: all coefficients start at 0.3; minimised is the entropy of each task's
-predictions by its own head, over unlabelled inputs of all tasks; layer-wise, one coefficient for
-each (vector, block). It has no notion of a task to be forgotten, so that signs and coefficients of
-a recipe are refused.
+arXiv 2310.02575, layer-wise: one coefficient for each (vector, block), all starting at 0.3. They
+minimise the entropy of each task's predictions by its own head, over unlabelled inputs of all
+tasks. The method cannot forget a task, so signs and coefficients of a recipe are refused.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from tacl.vectors.vector import TaskVector
 
 START = 0.3
 AT_ONCE = 32  # rows of a pass
-REACH = 1.0  # steps x rate; under the cosine as far as the published 500 steps at 1e-3
+REACH = 1.0  # steps x rate; with the cosine schedule as far as the published 500 steps at 1e-3
 
 
 class Entropy(JointHead):
@@ -50,11 +49,11 @@ def adamerging(
     seed: int = 0,
     on_step: Callable[[StepRecord], None] | None = None,
 ) -> tuple[ScaledEncoder, Learned]:
-    """`inputs[t]`: unlabelled inputs of the t-th vector's task; a step is of `batch` rows of each
-    task that has some, on average: its rows are drawn from all, and pass some at a time. Of more
-    than 16 tasks it is of as many rows as of 16.
+    """Learns the coefficients; returns the module, whose `tau_dict()` is the model, and a report.
 
-    The model is `module.tau_dict()`.
+    `inputs[t]` are unlabelled inputs of the t-th vector's task. A step draws `batch` rows times the
+    number of tasks with inputs, 16 at most, from the rows of all, and passes AT_ONCE or fewer at a
+    time.
     """
     module = ScaledEncoder(backbone, vectors, [START] * len(vectors))
     tasks = torch.tensor([task for task, items in enumerate(inputs) for _ in items])
@@ -65,7 +64,8 @@ def adamerging(
         config,
         learning_rate=REACH / steps,
         weight_decay=0.0,
-        # Each pass reads every vector again, and keeps what its rows need for the gradient.
+        # A pass keeps what its rows need for the gradient, so its rows are few; but each pass
+        # reads every vector again.
         accumulation=math.ceil(min(rows, len(data)) / AT_ONCE),
     )
     learned = learn(module, backbone, Entropy.of(heads), data, config, on_step=on_step)

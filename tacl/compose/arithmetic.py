@@ -17,14 +17,14 @@ PIECE = 2**20  # entries of a piece of a sum: 4 MB
 def composed(
     vectors: Sequence[TaskVector], coefficients: Sequence[float], out: Params | None = None
 ) -> Params:
-    """sum_t c_t tau_t, dense float32; a block that a vector does not have is zero in it.
+    """sum_t c_t tau_t, dense float32; a block that a vector lacks counts as zero.
 
-    Vectors are added in the order of their digests, so that a recipe's model does not depend, not
-    even in its last bit, on the order in which the recipe was written. `out` is an earlier sum of
-    the same blocks whose memory is used again.
+    Vectors are added in the order of their digests, so that the sum does not depend, even in its
+    last bit, on the order in which the recipe was written. `out` is an earlier sum of the same
+    blocks, whose memory is reused.
 
-    Raises BadRecipe for no vectors or shapes that differ, BaseMismatch, MixedRegimes, ValueError
-    for other than one coefficient a vector. Source: arXiv 2212.04089.
+    Raises BadRecipe for no vectors or differing shapes, BaseMismatch, MixedRegimes, ValueError
+    unless there is one coefficient for each vector. Source: arXiv 2212.04089.
     """
     total: Params = {}
     for name, shape, terms in _terms(vectors, coefficients):
@@ -34,12 +34,12 @@ def composed(
 
 
 def sum_blocks(out: Tensor, terms: Sequence[tuple[float, Block]]) -> None:
-    """out = sum_t c_t tau_t of one block, at least one term, in one pass over the vectors.
+    """Writes sum_t c_t tau_t of one block (at least one term) to `out`, in one pass.
 
     A piece of `out` stays in the processor's cache while the vectors' rows are added to it: every
     vector is read once from memory, the sum is written once, and no scaled copy is made.
     """
-    if len(terms) <= 2:  # one call: there is nothing to come back to
+    if len(terms) <= 2:  # one call does it: `out` is written once anyway
         _sum_rows(out, ((c, block.dense()) for c, block in terms))
         return
     out_OI = as_rows(out)
@@ -52,7 +52,7 @@ def sum_blocks(out: Tensor, terms: Sequence[tuple[float, Block]]) -> None:
 
 def _sum_rows(piece: Tensor, terms: Iterator[tuple[float, Tensor]]) -> None:
     c, first = next(terms)
-    if c == 1 and (second := next(terms, None)):  # as most sums do, in one call and not in two
+    if c == 1 and (second := next(terms, None)):  # as in most sums: one call, not two
         torch.add(first, second[1], alpha=second[0], out=piece)
     else:
         torch.mul(first, c, out=piece)
@@ -63,9 +63,10 @@ def _sum_rows(piece: Tensor, terms: Iterator[tuple[float, Tensor]]) -> None:
 def block_terms(
     vectors: Sequence[TaskVector], coefficients: Sequence[float]
 ) -> Iterator[tuple[str, list[Tensor]]]:
-    """(block, [c_t tau_t,b of every vector]), dense float32: what a merge reads, block by block.
+    """Yields (block, [c_t tau_t,b of every vector]), dense float32, for merges by block.
 
-    Zeros where a vector has no such block. In the order of the vectors' digests, as in `composed`.
+    Zeros stand for a block that a vector lacks. The order is that of the vectors' digests, as in
+    `composed`.
     """
     for name, shape, terms in _terms(vectors, coefficients):
         zeros = torch.zeros(shape, device=_device(terms))
@@ -73,13 +74,13 @@ def block_terms(
 
 
 def _device(terms: Sequence[tuple[float, Block | None]]) -> torch.device:
-    """Where the vectors are."""
+    """The device of the vectors."""
     block = next(block for _, block in terms if block is not None)
     return next(iter(block.parts().values())).device
 
 
 def require_one_model(vectors: Sequence[TaskVector]) -> None:
-    """Raises BadRecipe, BaseMismatch or MixedRegimes when the vectors do not add up."""
+    """Raises BadRecipe, BaseMismatch or MixedRegimes when the vectors cannot be added."""
     if not vectors:
         raise BadRecipe("a composition needs at least one vector")
     first, *others = vectors

@@ -1,6 +1,6 @@
 """One common coefficient for a whole composition, chosen on validation rows (arXiv 2212.04089).
 
-alpha * sum_t c_t tau_t: signs and relative sizes of the recipe stay as they are.
+alpha * sum_t c_t tau_t: the recipe's signs and relative sizes are kept.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tacl.heads.head import Head
 
 COEFFICIENTS = tuple(i / 20 for i in range(21))
 POSITIVE = COEFFICIENTS[1:]
-KEPT = 0.95  # of the accuracy of what is to be kept while something else is unlearned
+KEPT = 0.95  # share of their accuracy that other tasks must keep while some are unlearned
 
 Score = Callable[[float], float]  # of a coefficient, on validation rows
 
@@ -29,8 +29,8 @@ def best(score: Score, points: Sequence[float] = COEFFICIENTS) -> float:
 def lowest(
     score: Score, kept: Score, least: float, points: Sequence[float] = COEFFICIENTS
 ) -> float:
-    """The point with the lowest score among those that keep at least so much; of equal ones the
-    one that keeps most, then the smallest."""
+    """The point with the lowest score among those whose `kept` is at least `least`; of equal ones
+    the one with the largest `kept`, then the smallest."""
     enough = (c for c in points if kept(c) >= least)
     return min(enough, key=lambda c: (score(c), -kept(c)))
 
@@ -42,11 +42,11 @@ def best_coefficient(
     recipe: Mapping[str, float],
     subtracted: Collection[str] = (),
 ) -> float:
-    """alpha > 0 for a recipe of linearized vectors, by the mean accuracy of the tasks of `cached`.
+    """The alpha > 0 with the best mean accuracy over the tasks of `cached`, for linearized vectors.
     With 0 no task would be added, and none could be the answer.
 
-    Where tasks are subtracted, the one at which they have least among those at which the other
-    tasks keep 95 % of the most that any gives them.
+    If tasks are subtracted, the alpha at which their accuracy is lowest among those at which the
+    other tasks keep 95 % of their best mean accuracy at any alpha.
     """
 
     def mean_of(tasks: Collection[str]) -> Score:

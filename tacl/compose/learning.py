@@ -1,7 +1,7 @@
-"""Learning the coefficients of a composition: recipes, the loop's last words, blocks to keep.
+"""Learning the coefficients of a composition: settings, the choice of a step, blocks to keep.
 
 The loop is `tacl.training.loop`: a ScaledEncoder is its module, a Head, JointHead or Entropy its
-loss. The published recipes count epochs over thousands of rows. AdamW moves a coefficient by at
+loss. The published settings count epochs over thousands of rows. AdamW moves a coefficient by at
 most about its rate per step, so on little data the rate is raised until steps x rate is at least 3.
 """
 
@@ -28,7 +28,7 @@ Use = Literal["addition", "negation", "few-shot", "test-time", "peft"]
 REACH = 3.0  # steps x rate: how far a coefficient can go
 EPOCHS = {"addition": 20, "negation": 20, "few-shot": 10, "test-time": 10, "peft": 10}
 RATES = {"addition": 1e-3, "negation": 1e-3, "few-shot": 1e-1, "test-time": 1e-3, "peft": 1e-1}
-LEAST_BATCHES = 10  # in an epoch over few shots, which are repeated
+LEAST_BATCHES = 10  # in an epoch over few shots, whose rows are repeated
 CHECKS = 20
 INADMISSIBLE = -math.inf
 
@@ -36,7 +36,7 @@ INADMISSIBLE = -math.inf
 def learning_config(
     use: Use, rows: int, seed: int, batch: int = 16, steps: int | None = None
 ) -> TrainConfig:
-    """aTLAS's recipe for `rows` rows (arXiv 2407.02880, appendix A)."""
+    """aTLAS's settings for `rows` rows (arXiv 2407.02880, appendix A)."""
     epoch = max(rows // batch, LEAST_BATCHES if use in ("few-shot", "peft") else 1)
     steps = steps or EPOCHS[use] * epoch
     return TrainConfig(
@@ -52,9 +52,9 @@ def learning_config(
 
 @dataclass(frozen=True)
 class Learned:
-    """coefficients: lambda [T, B, K], B in the order of `blocks`.
+    """`coefficients`: lambda [T, B, K], B in the order of `blocks`.
 
-    `score` is that of the step the coefficients are of; None where nothing chose a step.
+    `score` is that of the chosen `step`, whose coefficients these are; None if none was chosen.
     """
 
     coefficients: Tensor
@@ -83,8 +83,8 @@ def learn(
     """Learns the module's coefficients in place and leaves the best there.
 
     `score` judges the module on validation rows (see `features`), at the start and about 20 times;
-    the best wins, the start too, and learning ends when it answers INADMISSIBLE. Without it the
-    last step stands.
+    the best is kept, possibly the start, and learning ends when it returns INADMISSIBLE. Without
+    `score`, the last step is kept.
     """
     every, last = max(1, config.steps // CHECKS), config.steps - 1
     losses: list[float] = []
@@ -127,9 +127,9 @@ def selected(
 ) -> Tensor:
     """kept_TB by `blockwise:B`, `whole:B` or `random:B`, for `module.keep`.
 
-    blockwise: for every block the B vectors with the largest |dL/dlambda| where the module is
-    (section 5.4); whole: the B vectors with the largest sum of them; random: B for every block.
-    Raises BadRecipe.
+    blockwise: for every block the B vectors with the largest |dL/dlambda| at the module's present
+    coefficients (section 5.4); whole: the B vectors with the largest sum of these over blocks;
+    random: B vectors drawn for every block. Raises BadRecipe.
     """
     vectors, blocks = len(module.vectors), module.deviation.shape[1]
     kind, most = parse_selection(how, vectors)
@@ -142,7 +142,7 @@ def selected(
 def loss_gradient(
     module: ScaledEncoder, backbone: Backbone, loss: RowLoss, data: Labelled, batch: int = 16
 ) -> Tensor:
-    """dL/dlambda where the module is, over all rows: [T, B, K]."""
+    """dL/dlambda at the module's present coefficients, mean over all rows: [T, B, K]."""
     loss, device = loss.to(module.deviation.device), module.deviation.device
     module.zero_grad()
     for rows in evaluation_batches(data.items, batch):
@@ -170,7 +170,7 @@ def vectorwise(gradient_TBK: Tensor, most: int) -> Tensor:
 
 
 def at_random(vectors: int, blocks: int, most: int, seed: int) -> Tensor:
-    """kept_TB: for every block `most` vectors by seed."""
+    """kept_TB: for every block `most` vectors, drawn by seed."""
     kept_TB = torch.zeros(vectors, blocks)
     for block in range(blocks):
         rows = sample_rows(range(vectors), most, seed * blocks + block)

@@ -1,7 +1,7 @@
-"""theta0 + tau as one ordinary model: what other libraries can run, in one plain forward.
+"""theta0 + tau as one ordinary model, which other libraries can run in one plain forward.
 
 For vectors that were trained in the linearized model this is an approximation, f(x; theta0 + tau)
-in place of f(x; theta0) + J(x) tau: it is worth what its measured accuracy says.
+in place of f(x; theta0) + J(x) tau: rely on its measured accuracy only.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tacl.vectors.params import Params
 def materialized(encoder: nn.Module, tau: Mapping[str, Tensor]) -> Params:
     """theta0 + tau, every parameter and buffer of the encoder by name.
 
-    Raises ValueError when `tau` names what the encoder does not have, or in another shape.
+    Raises ValueError when `tau` has a tensor that the encoder lacks, or one of another shape.
     """
     theta = {name: value.detach() for name, value in encoder.state_dict().items()}
     for name, change in tau.items():
@@ -36,8 +36,8 @@ def materialized(encoder: nn.Module, tau: Mapping[str, Tensor]) -> Params:
 def materialized_features(
     backbone: Backbone, theta: Params, items: Sequence[Item], batch: int = 64
 ) -> Tensor:
-    """f(x; theta), [N, D] float32 on the CPU, in the items' order. Of buffers copies are used, so
-    that an encoder which writes them does not change theta0. BadBase: it gives something else."""
+    """f(x; theta), [N, D] float32 on the CPU, in the items' order. Buffers are copied, so that an
+    encoder that writes to them does not change theta0. Raises BadBase for any other output."""
     buffers = {n: theta.get(n, b).clone() for n, b in backbone.encoder.named_buffers()}
     theta = {**theta, **buffers}
 

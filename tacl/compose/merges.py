@@ -1,12 +1,11 @@
 """Merges of vectors that are more than a sum; all keep the recipe's signs.
 
-TIES and MagMax look at one entry at a time, TSV-M, Iso-C and OPCM at singular vectors. They read
-the vectors c_t tau_t; what comes out is used like any tau, times 1 or times a coefficient chosen on
+TIES and MagMax read one entry at a time, TSV-M, Iso-C and OPCM singular vectors. They take the
+vectors c_t tau_t; the result is used like any tau, times 1 or times a coefficient chosen on
 validation rows.
 
-A matrix is a block of two dimensions, or a convolution seen as [out, in * k * k]; depthwise
-convolutions are no matrices, they mix no channels. Where singular vectors are asked for, all other
-blocks are averaged.
+A matrix is a block of two dimensions, or a convolution viewed as [out, in * k * k]; depthwise
+convolutions are not matrices, as they mix no channels. TSV-M and Iso-C average all other blocks.
 """
 
 from __future__ import annotations
@@ -21,20 +20,20 @@ from tacl.compose.arithmetic import block_terms, ordered
 from tacl.vectors import Params, TaskVector, params
 
 KEPT = 0.2
-LARGER = 0.5  # of the sum of singular values: that of the larger directions
-# A size is zero below so many eps of the largest. A product of rank 8 has up to 9 in its place; of
-# trained matrices (text8, MiniLM) the smallest has 750 at the median. The usual bound, eps times
-# the longer side, would take a third of these for zero.
+LARGER = 0.5  # share of the singular values' sum: that of the larger directions
+# A singular value below this many eps of the largest counts as zero. In a product of rank 8, values
+# that should be zero reach 9 eps; in trained matrices (text8, MiniLM) the median of the smallest is
+# 750 eps. The usual bound, eps times the longer side, would take a third of these for zero.
 ROUNDING = 32
 
 
 def ties(vectors: Sequence[TaskVector], coefficients: Sequence[float]) -> Params:
     """Trim, elect sign, disjoint mean (arXiv 2306.01708, algorithm 1).
 
-    Of each vector the share KEPT of its entries, the largest over ALL its blocks, stays. The sign
-    of an entry is that of the sum of what stayed; the mean is over those that have it.
+    Each vector keeps the share KEPT of its entries, the largest over ALL its blocks. The sign of an
+    entry is that of the sum of the kept values; the mean is over those with that sign.
     """
-    # Rounded as the terms are, or all entries of a size might be below it.
+    # Rounded as the terms are, or entries equal to the threshold might fall below it.
     thresholds = [(c * _threshold(vector)).abs() for c, vector in ordered(vectors, coefficients)]
     merged: Params = {}
     for name, terms in block_terms(vectors, coefficients):
@@ -50,14 +49,14 @@ def ties(vectors: Sequence[TaskVector], coefficients: Sequence[float]) -> Params
 
 
 def _threshold(vector: TaskVector) -> Tensor:
-    """The size of the smallest entry that stays, a scalar."""
+    """The size of the smallest entry that is kept, a scalar."""
     sizes_P = torch.cat([block.dense().flatten().abs() for block in vector.blocks.values()])
     stay = max(1, round(KEPT * len(sizes_P)))
     return sizes_P.kthvalue(len(sizes_P) - stay + 1).values
 
 
 def magmax(vectors: Sequence[TaskVector], coefficients: Sequence[float]) -> Params:
-    """Of each entry the one of largest magnitude (arXiv 2407.06322, equation 2)."""
+    """For each entry, the vectors' value of largest magnitude (arXiv 2407.06322, equation 2)."""
     return {name: _largest(terms) for name, terms in block_terms(vectors, coefficients)}
 
 
@@ -75,8 +74,8 @@ def is_matrix(block: Tensor) -> bool:
 def tsv_m(vectors: Sequence[TaskVector], coefficients: Sequence[float]) -> Params:
     """Task singular vectors, whitened against each other (arXiv 2412.00081, algorithm 1).
 
-    Of each of T matrices the largest rank / T singular triples stay; all left and all right
-    singular vectors are replaced by the closest orthogonal ones.
+    Each of T matrices keeps its largest rank / T singular triples; all left and all right singular
+    vectors are then replaced by the closest orthogonal ones.
     """
     return {
         name: _whitened(terms) if is_matrix(terms[0]) else _mean(terms)
@@ -97,22 +96,22 @@ def _whitened(terms: Sequence[Tensor]) -> Tensor:
 
 
 def _triples(matrix_OI: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """U, sizes and V' of a matrix. Where a size is zero both directions are too: an arbitrary one
-    would be in the way of real ones, as where a vector lacks a block or has low rank."""
+    """U, singular values and V' of a matrix. For a value of zero, as of a vector that lacks a block
+    or has low rank, both vectors are zero too: arbitrary ones would displace real ones."""
     u_OR, s_R, v_RI = torch.linalg.svd(matrix_OI, full_matrices=False)
     real_R = s_R > ROUNDING * torch.finfo(s_R.dtype).eps * s_R[0]
     return u_OR * real_R, s_R * real_R, v_RI * real_R.unsqueeze(1)
 
 
 def _orthogonal(matrix: Tensor) -> Tensor:
-    """The closest with orthonormal rows or columns (Procrustes): U V' of its decomposition."""
+    """The closest matrix with orthonormal rows or columns (Procrustes): U V' of its SVD."""
     u, _, v = _triples(matrix)
     return u @ v
 
 
 def iso_c(vectors: Sequence[TaskVector], coefficients: Sequence[float]) -> Params:
-    """The sum with all singular values that are not zero set to their mean (arXiv 2502.04959,
-    equation 6)."""
+    """The sum, with all nonzero singular values set to their mean (arXiv 2502.04959, equation
+    6)."""
     return {
         name: _isotropic(torch.stack(terms).sum(0)) if is_matrix(terms[0]) else _mean(terms)
         for name, terms in block_terms(vectors, coefficients)
@@ -132,8 +131,8 @@ def _mean(terms: Sequence[Tensor]) -> Tensor:
 def opcm(vectors: Sequence[TaskVector], coefficients: Sequence[float]) -> Params:
     """Merged in the order of arrival (arXiv 2501.09522, equations 3 to 6).
 
-    What a newcomer shares with the larger directions of the merged tau, and with each of its
-    directions alone, is projected away; then the merged tau is brought to the mean length of the
+    The part of a new vector in the larger directions of the merged tau, and along each of its
+    singular directions, is projected out; then the merged tau is scaled to the mean norm of the
     vectors so far.
     """
     scaled = (params.scale(c, v.to_params()) for c, v in zip(coefficients, vectors, strict=True))
@@ -155,7 +154,7 @@ def opcm(vectors: Sequence[TaskVector], coefficients: Sequence[float]) -> Params
 
 
 def _beside(new: Tensor, old: Tensor) -> Tensor:
-    """`new` without what it has in the larger directions of `old`, and on its diagonal."""
+    """`new` without its part in the larger directions of `old`, or along any one of them all."""
     u_OO, s_R, v_II = torch.linalg.svd(old.flatten(1), full_matrices=True)
     seen_OI = u_OO.T @ new.flatten(1) @ v_II.T
     larger = int((s_R.cumsum(0) / s_R.sum().clamp_min(1e-30) <= LARGER).sum())

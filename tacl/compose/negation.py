@@ -1,9 +1,9 @@
-"""Addition and negation by aTLAS (arXiv 2407.02880): learn tasks, or unlearn some of them and keep
-the others, all by their labels.
+"""Addition and negation by aTLAS (arXiv 2407.02880): learn tasks, or unlearn some and keep the
+others, using the labels of all.
 
-The loss of a row is `tacl.heads.joint.JointHead`'s with a sign of -1 for what is to be unlearned,
-its vector starts at 0. Of that loss there is no least value: the score ends the learning where the
-control falls under 95 % of what it was.
+The loss of a row is that of `tacl.heads.joint.JointHead`, with a sign of -1 for a task to be
+unlearned, whose vector starts at 0. That loss has no minimum: the score ends the learning once the
+accuracy of a task to be kept falls below 95 % of what it was.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def supervised_atlas(
     seed: int = 0,
     on_step: Callable[[StepRecord], None] | None = None,
 ) -> Learned:
-    """Learns the module's coefficients in place; judged on the same rows, by the mean accuracy over
-    the tasks, or see `unlearning`."""
+    """Learns the module's coefficients in place. The score, on the same rows, is the mean accuracy
+    over the tasks, or that of `unlearning` if some are unlearned."""
     loss, data = joint_objective(rows, unlearned)
     use = "negation" if unlearned else "addition"
     config = learning_config(use, len(data), seed, ROWS_OF_A_TASK * len(rows))
@@ -58,8 +58,8 @@ def supervised_atlas(
 def unlearning(
     module: ScaledEncoder, backbone: Collates, rows: Rows, unlearned: Collection[str]
 ) -> Callable[[ScaledEncoder], float]:
-    """A score for `learn`: minus the mean accuracy on the tasks of `unlearned`, INADMISSIBLE where
-    another task of `rows` keeps less than 95 % of its accuracy by the module as it is now."""
+    """A score for `learn`: minus the mean accuracy on the tasks of `unlearned`; INADMISSIBLE if
+    another task of `rows` keeps less than 95 % of its accuracy at the time of this call."""
     kept = {task: of_task for task, of_task in rows.items() if task not in unlearned}
     gone = {task: of_task for task, of_task in rows.items() if task in unlearned}
     least = {task: KEPT * share for task, share in accuracies(module, backbone, kept).items()}
@@ -74,7 +74,7 @@ def unlearning(
 
 
 def accuracies(module: ScaledEncoder, backbone: Collates, rows: Rows) -> dict[str, float]:
-    """By task, of the composed model."""
+    """Accuracy of the composed model, by task."""
     found = module.features(backbone, (data.items for _, data in rows.values()))
     return {
         task: accuracy(head.logits(features_ND), data.labels)

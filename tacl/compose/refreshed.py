@@ -1,12 +1,12 @@
 """One delta for a whole composition, without labels: every task keeps its own vector's function.
 
-The label-free refresh of tacl.training.refresh, once for all vectors instead of once for each:
+The label-free refresh of tacl.training.refresh, once for all vectors together:
 
     minimise  sum_t  mean over x in store_t  |J(x) (sum_s c_s tau_s + delta) - c_t J(x) tau_t|^2
 
 A store without a vector in the composition, such as the generic one, keeps theta0's function: its
-target is zero. What has to go, J(x) sum_{s != t} c_s tau_s, is computed once per row; a step is one
-dual pass over rows mixed over all tasks. Rows held out decide how far along delta to go and
+target is zero. The error to remove, J(x) sum_{s != t} c_s tau_s, is computed once per row; a step
+is one dual pass over rows mixed from all tasks. Held-out rows decide how far to go along delta and
 whether to accept.
 """
 
@@ -32,10 +32,10 @@ from tacl.vectors import Params, params
 
 @dataclass(frozen=True)
 class RefreshedComposition:
-    """`tau` is sum_t c_t tau_t + delta, also where it was not accepted.
+    """`tau` is sum_t c_t tau_t + delta, also if it was not accepted.
 
-    before, after: mean |what is wrong|^2 by task on held-out rows, relative to the mean over tasks
-    of |c_t J tau_t|^2 there.
+    before, after: mean |error|^2 by task on held-out rows, relative to the mean over tasks of
+    |c_t J tau_t|^2 there.
     """
 
     tau: Params
@@ -47,7 +47,7 @@ class RefreshedComposition:
 
 @dataclass(frozen=True)
 class _Rows:
-    """Rows of one task, what is wrong on each, and what its own vector does there, [N, D]."""
+    """Rows of one task, with the error on each and what its own vector does there, [N, D]."""
 
     items: list[Item]
     wrong_ND: Tensor
@@ -62,10 +62,10 @@ def refresh_composition(
     stores: Sequence[Store],
     config: RefreshConfig,
 ) -> RefreshedComposition:
-    """`samples` rows of each store; a step takes batch + other_batch rows of all together.
+    """Learns delta on `samples` rows of each store, batch + other_batch of all together a step.
 
-    Stores and vectors belong together by name. The module's tau is used as delta. Raises
-    EmptySplit when a vector has no store, or a store has too few rows to hold any out.
+    Stores and vectors are matched by name. The module's tau holds delta. Raises EmptySplit when a
+    vector has no store, or a store has too few rows to hold any out.
     """
     lost = sorted(set(taus) - {store.name for store in stores})
     if lost:
@@ -78,7 +78,7 @@ def refresh_composition(
         for rows, items in zip((learn, held_out), parts, strict=True):
             found = cached_tangents(module, backbone, items, {"total": total, "own": own}).tangents
             rows[store.name] = _Rows(items, found["total"] - found["own"], found["own"])
-    # Never zero, for it divides.
+    # Never zero, as it is a divisor.
     size = max(1e-12, sum(_size(held_out[name].own_ND) for name in taus) / len(taus))
     entries = sum(value.numel() for value in total.values())
     rate = config.learning_rate * params.norm(total) / math.sqrt(entries)
@@ -106,7 +106,7 @@ def refresh_composition(
 def judge_composition(
     before: Mapping[str, float], after: Mapping[str, float], config: RefreshConfig
 ) -> tuple[bool, str]:
-    """Accept when what is wrong falls to `most_left`, and grows nowhere by `most_change`."""
+    """Accepts if the error falls to `most_left` and grows on no task by more than `most_change`."""
     old, new = sum(before.values()), sum(after.values())
     left = new / old if old > 0 else 1.0
     worst = max(before, key=lambda name: after[name] - before[name])
@@ -120,12 +120,12 @@ def judge_composition(
 
 
 def _size(rows_ND: Tensor) -> float:
-    """Mean square of the rows."""
+    """Mean squared norm of the rows."""
     return float(rows_ND.square().sum(-1).mean())
 
 
 def _batch(tasks: Sequence[_Rows], config: RefreshConfig, step: int) -> tuple[list[Item], Tensor]:
-    """Rows of a step, of which every task has over time the same share; what is wrong on them."""
+    """Rows of a step and their errors [B, D]; over time every task has the same share of rows."""
     batch = config.batch + config.other_batch
     items, wrong = [], []
     for place in range(step * batch, (step + 1) * batch):

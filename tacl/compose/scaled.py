@@ -1,12 +1,12 @@
 """The encoder at theta0 + sum_t Lambda_t tau_t, with the coefficients as its only parameters.
 
-What aTLAS (arXiv 2407.02880) and AdaMerging (2310.02575) train. It is a module as `train` knows
-them: ordinary vectors move theta, linearized ones the tangent, and the loop is the same.
+aTLAS (arXiv 2407.02880) and AdaMerging (2310.02575) train this. `train` treats it like any other
+module: ordinary vectors move theta, linearized ones the tangent, and the loop is the same.
 
-A block is theta_b = start_b + sum_t lambda_tb tau_tb, its gradient <dL/dtheta_b, tau_tb> for every
-t (2407.02880, equation 5). The vectors stay where they are, mapped from their files: one pass over
-them makes the composed block, one pass its gradient. Beside them there is never more than one
-composed copy, and no scaled vector is kept. Both passes are bound by memory bandwidth.
+A block is theta_b = start_b + sum_t lambda_tb tau_tb; the gradient of lambda_tb is
+<dL/dtheta_b, tau_tb> (2407.02880, equation 5). The vectors stay mapped from their files: one pass
+over them computes the composed block, one pass the gradient. Only one composed copy exists beside
+them, and no scaled vector is kept. Both passes are bound by memory bandwidth.
 
 PEFT (section 5.3 there): the entries of a block are dealt at random into K parts, each with a
 coefficient of its own.
@@ -43,7 +43,7 @@ def composed_block(
 
     `part` has the block's shape and says to which of K parts an entry belongs (uint8); without it
     K is 1. A vector whose coefficients are all zero is read for its gradient only. `known_TK` are
-    the numbers of lambda_TK, where they were read from its device already, with those of others.
+    the values of lambda_TK, if the caller has read them from the device already.
     """
     known_TK = lambda_TK.tolist() if known_TK is None else known_TK
     composed: Any = _Composed.apply(start, lambda_TK, tuple(blocks), part, known_TK)
@@ -88,19 +88,20 @@ class _Composed(torch.autograd.Function):
 
 
 def random_parts(shape: Sequence[int], parts: int, seed: int) -> Tensor:
-    """Every entry dealt to one of at most 256 parts: uint8 of this shape, the same for a seed."""
+    """Deals every entry to one of at most 256 parts: uint8 of this shape, a function of the
+    seed."""
     random = torch.Generator().manual_seed(seed)
     return torch.randint(parts, tuple(shape), generator=random, dtype=torch.uint8)
 
 
 class ScaledEncoder(FrozenEncoder):
-    """lambda = start_t + deviation; the deviation, [T, B, K] from zero, is what is learned.
+    """lambda = start_t + deviation; the deviation, [T, B, K], is learned, starting at zero.
 
     Args:
-        start: one number for each vector: 0 to learn which vectors are of use at all, the recipe's
+        start: one number for each vector: 0 to learn which vectors are useful at all, the recipe's
             coefficient to learn how to deviate from a sum that works already (tauJp vectors).
-        parts: K coefficients for each (vector, block), over entries dealt at random by `seed`.
-        dtype: arithmetic of the pass, of linearized vectors only; blocks are composed in float32.
+        parts: K, the number of coefficients for each (vector, block); `seed` deals its entries.
+        dtype: of the pass, for linearized vectors only; blocks are composed in float32.
 
     Raises MixedRegimes, BaseMismatch, BadRecipe, BadConfig.
     """
@@ -141,9 +142,9 @@ class ScaledEncoder(FrozenEncoder):
         return random_parts(theta0.shape, parts, name_seed).to(theta0.device)
 
     def keep(self, kept_TB: Tensor) -> None:
-        """Only coefficients with a 1 are learned; the others stay at the vector's start.
+        """Restricts learning to coefficients with a 1; the others stay at the vector's start.
 
-        Blocks that stay at a start of zero are never read again.
+        Blocks whose coefficients stay at a start of zero are never read again.
         """
         self.kept_TB = kept_TB.to(self.deviation.device, torch.float32)
         start = self.get_buffer("start_T").tolist()
@@ -165,14 +166,14 @@ class ScaledEncoder(FrozenEncoder):
     def features(
         self, backbone: Collates, parts: Iterable[Sequence[Item]], batch: int = 64
     ) -> list[Tensor]:
-        """Of the composed model, [N, D] of each part on the CPU, in the items' order; composed once
-        for all."""
+        """Features of the composed model, composed once for all parts: [N, D] of each part, on the
+        CPU, in the items' order."""
         blocks = self._blocks()
         return [self._passes(blocks, backbone, items, batch) for items in parts]
 
     @torch.no_grad()
     def zero_shot(self, backbone: Collates, items: Sequence[Item], batch: int = 64) -> Tensor:
-        """Of theta0, whatever the coefficients are; [N, D] on the CPU, in the items' order."""
+        """Features at theta0, whatever the coefficients: [N, D] on the CPU, in the items' order."""
         origin = {n: self._origin(self.theta0(n)) for n in self.blocks}
         return self._passes(origin, backbone, items, batch)
 
@@ -211,5 +212,5 @@ class ScaledEncoder(FrozenEncoder):
 
     @torch.no_grad()
     def tau_dict(self) -> Params:
-        """sum_t Lambda_t tau_t: evaluate it like any other tau."""
+        """sum_t Lambda_t tau_t, to be evaluated like any other tau."""
         return self._composed(self._zero)

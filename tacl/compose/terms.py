@@ -1,6 +1,6 @@
 """The terms of a recipe as a person writes them: [+|-][COEFFICIENT*]NAME[@ALIAS|@vN].
 
-Knows no tensors, so that a recipe is checked where it is typed.
+Does not import torch, so that a recipe can be checked where it is typed.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Literal, get_args
 from tacl.errors import BadRecipe
 
 GRAMMAR = "[+|-][COEFFICIENT*]NAME[@ALIAS|@vN], such as +faces, -0.5*digits, signs@v2, x@champion"
-Merge = Literal["ties", "tsv", "iso"]  # of all vectors one
+Merge = Literal["ties", "tsv", "iso"]  # makes one vector of all
 MERGES = get_args(Merge)
-KEEPING = ("sum", "grid", *MERGES)  # what a recipe says of signs and coefficients
+KEEPING = ("sum", "grid", *MERGES)  # the recipe's signs and coefficients
 _TERM = re.compile(
     r"(?P<sign>[+-]?)"
     r"(?:(?P<coefficient>\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?)\*)?"
@@ -28,7 +28,7 @@ _VERSION_LIKE = re.compile(r"v\d+")
 
 @dataclass(frozen=True)
 class Term:
-    """A coefficient times a vector; without version or alias, the task's current vector."""
+    """A coefficient times a vector: the task's current one, unless a version or alias is given."""
 
     coefficient: float
     name: str
@@ -36,7 +36,7 @@ class Term:
     alias: str | None = None
 
     def __str__(self) -> str:
-        """parse_term(str(term)) == term."""
+        """Text of the term, such that parse_term(str(term)) == term."""
         sign = "-" if self.coefficient < 0 else "+"
         size = abs(self.coefficient)
         factor = "" if size == 1 else f"{size!r}*"
@@ -50,7 +50,7 @@ class Term:
 
 
 def parse_term(text: str) -> Term:
-    """Raises BadRecipe with the grammar."""
+    """The term that `text` writes; raises BadRecipe with the grammar."""
     match = _TERM.fullmatch(text.strip())
     if not match or (match["alias"] and _VERSION_LIKE.fullmatch(match["alias"])):
         raise BadRecipe(f"{text!r} is no term of a recipe; a term is {GRAMMAR}")
@@ -65,7 +65,7 @@ def parse_term(text: str) -> Term:
 
 
 def parse_recipe(texts: Sequence[str]) -> list[Term]:
-    """At least one term, and no vector twice; raises BadRecipe."""
+    """The terms of a recipe: at least one, and no vector twice; raises BadRecipe."""
     if not texts:
         raise BadRecipe(f"a recipe needs at least one term; a term is {GRAMMAR}")
     terms = [parse_term(text) for text in texts]
@@ -77,8 +77,8 @@ def parse_recipe(texts: Sequence[str]) -> list[Term]:
 
 
 def require_additions(coefficients: Sequence[float], method: str, unlearns: bool = False) -> None:
-    """Raises BadRecipe where a method that finds its own coefficients was given other than 1, or,
-    where it `unlearns` tasks too, than 1 and -1."""
+    """Raises BadRecipe if a method that finds its own coefficients is given any but 1, or, if it
+    `unlearns` tasks too, any but 1 and -1."""
     others = ", ".join(KEEPING)
     advice = f"leave signs and coefficients out, or use {others}, which keep them"
     if unlearns:
@@ -88,8 +88,8 @@ def require_additions(coefficients: Sequence[float], method: str, unlearns: bool
 
 
 def require_kept(terms: Sequence[Term], method: str) -> None:
-    """Raises BadRecipe where a method that unlearns what is subtracted has nothing to keep, or a
-    task that is both."""
+    """Raises BadRecipe if a method that unlearns subtracted tasks has no task to keep, or a task is
+    both added and subtracted."""
     kept = {term.name for term in terms if term.coefficient > 0}
     if not kept:
         raise BadRecipe(
@@ -101,8 +101,8 @@ def require_kept(terms: Sequence[Term], method: str) -> None:
 
 
 def parse_selection(how: str, vectors: int) -> tuple[str, int]:
-    """(kind, B) of `blockwise:B`, `whole:B` or `random:B`: how many of the vectors are learned for
-    each block. Raises BadRecipe."""
+    """(kind, B) of `blockwise:B`, `whole:B` or `random:B`; B vectors are learned for each block.
+    Raises BadRecipe."""
     kind, _, number = how.partition(":")
     if kind not in ("blockwise", "whole", "random") or not number.isdecimal():
         raise BadRecipe(f"{how!r} selects nothing; blockwise:B, whole:B or random:B do")

@@ -1,8 +1,8 @@
 """Test-time adaptation of coefficients without labels: unsupervised FixMatch (arXiv 2407.02880).
 
 Trusted rows are, for each class, the top min(N / C, 100) by zero-shot score; they make a quarter of
-each batch. The rest are judged by what the model says of a weak change of them: where it is surer
-than a threshold, which rises from 0.9 to 1, its answer is the label of a strong change.
+each batch. For its other rows, the model classifies a weak change: where its probability reaches a
+threshold, which rises from 0.9 to 1, its answer becomes the label of a strong change.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tacl.training.loop import PlainEngine, StepRecord
 
 MOST_TRUSTED = 100
 THRESHOLD = 0.9
-TRUSTED_SHARE = 4  # one row in so many
+TRUSTED_SHARE = 4  # one row of a batch in 4 is trusted
 
 
 def ufm(
@@ -64,7 +64,7 @@ def ufm(
 
 
 def trusted(probabilities_NC: Tensor, most: int = MOST_TRUSTED) -> tuple[list[int], list[int]]:
-    """(rows, their labels): of each class the rows to which it gives the largest probability."""
+    """(rows, their labels): for each class, the rows with the largest probability of it."""
     rows, classes = probabilities_NC.shape
     count = max(1, min(rows // classes, most))
     top_KC = probabilities_NC.topk(count, dim=0).indices
@@ -81,7 +81,7 @@ def surer(logits_NC: Tensor, threshold: float) -> tuple[list[int], list[int]]:
 
 @torch.no_grad()
 def _logits(module: ScaledEncoder, backbone: Backbone, head: Head, items: Sequence[Item]) -> Tensor:
-    """[N, C] on the CPU, in the items' order."""
+    """Logits [N, C] on the CPU, in the items' order."""
 
     def logits(some: list[Item]) -> tuple[Tensor]:
         features_BD, tangent_BD = module(backbone.collate(some))
@@ -93,7 +93,7 @@ def _logits(module: ScaledEncoder, backbone: Backbone, head: Head, items: Sequen
 def _changed(
     items: Sequence[Item], rows: Sequence[int], strength: Strength, seed: int, step: int
 ) -> list[Item]:
-    """A change of a row depends on (seed, step, row, strength) alone."""
+    """Augmented rows; the change of a row depends on (seed, step, row, strength) alone."""
     changed = []
     for row in rows:
         random = torch.Generator().manual_seed(hash((seed, step, row, strength == "weak")) % 2**63)
