@@ -1,4 +1,4 @@
-"""What goes into an encoder's layers and comes out of them: every use of a block as a weight."""
+"""Recording inputs and outputs of an encoder's layers: every use of a block as a weight."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tacl.vectors.params import Params
 
 @dataclass
 class LayerCall:
-    """One use of a weight: what went in, [P, I], and what came out; `channels` is its O axis."""
+    """One use of a weight: its inputs [P, I] and its output, whose O axis is `channels`."""
 
     weight: str
     bias: str | None
@@ -26,18 +26,18 @@ class LayerCall:
     channels: int
 
     def inputs(self) -> Tensor:
-        """a at every position, [P, I], with a 1 at the end for the bias."""
+        """a at every position, [P, I], with a 1 appended for the bias, if there is one."""
         return F.pad(self.patches_PI, (0, 1), value=1.0) if self.bias else self.patches_PI
 
     def rows(self, g: Tensor) -> Tensor:
-        """What comes back to every position, [P, O]."""
+        """The gradient g of the output as a row for every position, [P, O]."""
         return g.movedim(self.channels, -1).flatten(0, -2)
 
 
 class LayerRecorder(TorchFunctionMode):
-    """Notes every use of these blocks as the weight of F.linear, or of F.conv2d without groups.
+    """Records every use of these blocks as the weight of F.linear, or of F.conv2d without groups.
 
-    Weights are known by identity, so that it does not matter in which module they are used.
+    Weights are recognised by identity, so that it does not matter which module uses them.
     """
 
     def __init__(self, theta: Params) -> None:
@@ -50,7 +50,7 @@ class LayerRecorder(TorchFunctionMode):
     ) -> Any:
         kwargs = kwargs or {}
         if func is F.multi_head_attention_forward:
-            with self:  # its projections are linear layers too, where one sees inside
+            with self:  # to record its projections, which are linear layers too
                 found = multi_head_attention(func, *args, **kwargs)
             if found is not NotImplemented:
                 return found
@@ -59,7 +59,7 @@ class LayerRecorder(TorchFunctionMode):
             self._linear(output, *args, **kwargs)
         elif func is F.conv2d:
             self._convolution(output, *args, **kwargs)
-        # An activation may write in its place: what is noted stays the layer's own.
+        # A copy, as an activation may write in place: what is recorded stays the layer's output.
         return output.clone() if len(self.calls) > known and output.requires_grad else output
 
     def _linear(self, output: Tensor, input: Tensor, weight: Tensor, bias: Any = None) -> None:
@@ -77,7 +77,7 @@ class LayerRecorder(TorchFunctionMode):
         groups: int = 1,
     ) -> None:
         if groups != 1 or isinstance(padding, str):
-            return  # a diagonal, then
+            return  # such a block has a diagonal instead
         size: Any = weight.shape[2:]
         patches = F.unfold(input.detach(), size, dilation, padding, stride)
         self._note(weight, bias, patches.transpose(1, 2).flatten(0, 1), output, 1)
@@ -91,6 +91,6 @@ class LayerRecorder(TorchFunctionMode):
 
 
 def joined(tau: Mapping[str, Tensor], weight: str, bias: str | None) -> Tensor:
-    """[O, I] of a layer, the bias as its last column: what `LayerCall.inputs` meets."""
+    """tau of a layer, [O, I], with the bias as its last column, to match `LayerCall.inputs`."""
     weight_OI = tau[weight].flatten(1)
     return weight_OI if bias is None else torch.cat([weight_OI, tau[bias].unsqueeze(1)], 1)

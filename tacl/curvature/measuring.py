@@ -1,4 +1,4 @@
-"""Measuring the statistics: a forward and a backward pass for each of a few unlabelled rows."""
+"""Measures the statistics by a forward and a backward pass for each of a few unlabelled rows."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def measure(
 ) -> Statistics:
     """Statistics of unlabelled inputs of one task: a forward and a backward pass for each row.
 
-    Row by row, for the diagonal needs the square of each row's gradient; then one tangent of each
-    row for the coherence. `directions` gives the v of a row; by default one, standard normal by
-    `seed`. EmptySplit: there is no item.
+    Rows pass one by one, as the diagonal needs the square of each row's gradient; then one tangent
+    of each row is computed for the coherence. `directions` gives the v of a row; by default one,
+    standard normal by `seed`. Raises EmptySplit if there is no item.
     """
     require_eval(backbone.encoder)
     if not items:
@@ -52,8 +52,8 @@ def measure(
 
 
 def _coherence(alone: Statistics, backbone: Backbone, tau: Params, items: Sequence[Item]) -> float:
-    """How many times as much the layers do together as one by one: E |J tau|^2 on these rows over
-    what factors and diagonals say of it, for tau the gradient along which they were measured.
+    """Ratio of the layers' joint effect to that of each alone: E |J tau|^2 on these rows over its
+    estimate from factors and diagonals. tau is the sum of the gradients that these were taken from.
     """
     if not (length := norm(tau)):
         return 1.0
@@ -72,7 +72,7 @@ def _normal(seed: int, row: int, size: int) -> Tensor:
 
 @dataclass
 class _Sums:
-    """Running sums over rows; which layers have factors is seen at the first row."""
+    """Running sums over rows; the first row decides which layers have factors."""
 
     backbone: Backbone
     blocks: list[str]

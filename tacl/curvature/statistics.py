@@ -19,7 +19,8 @@ FORMAT = 2
 
 @dataclass(frozen=True, eq=False)
 class KroneckerFactors:
-    """Factors of the blocks `weight` and, where there is one, `bias`: the last row of A is its."""
+    """Factors of the blocks `weight` and `bias`, if any: the last row and column of A belong to
+    the bias."""
 
     weight: str
     bias: str | None
@@ -27,7 +28,8 @@ class KroneckerFactors:
     b_OO: Tensor
 
     def penalty(self, tau: Mapping[str, Tensor]) -> Tensor:
-        """tr(B dW A dW'), differentiable in tau; its gradient 2 B dW A comes with the value."""
+        """tr(B dW A dW'), differentiable in tau; the product for its gradient 2 B dW A is shared
+        with the value."""
         weight_OI = joined(tau, self.weight, self.bias)
         fixed_OI = weight_OI.detach()
         half_OI = self.b_OO @ fixed_OI @ self.a_II
@@ -36,10 +38,10 @@ class KroneckerFactors:
 
 @dataclass(frozen=True, eq=False)
 class Statistics:
-    """Of one task, or of several merged.
+    """Curvature statistics of one task, or of several merged.
 
-    `feature_norm`: mean |f(x; theta0)| over the rows. `coherence`: how many times as much the
-    layers do together as one by one, which is all that factors and diagonals see.
+    `feature_norm`: mean |f(x; theta0)| over the rows. `coherence`: ratio of the layers' joint
+    effect to that of each alone, which is all that factors and diagonals measure.
     """
 
     base: str
@@ -50,14 +52,14 @@ class Statistics:
     diagonal: Params
 
     def penalty(self, tau: Mapping[str, Tensor]) -> Tensor:
-        """About E |J(x) tau|^2 / |f|^2, as `relative_tau_jp` with the squared norm: a scalar."""
+        """About E |J(x) tau|^2 / |f|^2, like `relative_tau_jp` with a squared norm: a scalar."""
         terms = [layer.penalty(tau) for layer in self.layers]
         terms += [(value * tau[name].square()).sum() for name, value in self.diagonal.items()]
         return self.scale * torch.stack(terms).sum()
 
     @property
     def scale(self) -> float:
-        """From the curvature of the features, layer by layer, to the relative size of a move."""
+        """Factor from the layers' curvature of the features to the relative size of a change."""
         return self.coherence / self.feature_norm**2
 
     def to(self, device: torch.device | str) -> Statistics:
@@ -69,7 +71,7 @@ class Statistics:
         return replace(self, layers=layers, diagonal=diagonal)
 
     def save(self, path: Path) -> None:
-        """One safetensors file; equal statistics give equal bytes."""
+        """Writes one safetensors file; equal statistics give equal bytes."""
         tensors = {f"diagonal:{name}": value for name, value in self.diagonal.items()}
         for one in self.layers:
             tensors |= {f"a:{one.weight}": one.a_II, f"b:{one.weight}": one.b_OO}
@@ -85,7 +87,7 @@ class Statistics:
 
     @staticmethod
     def load(path: Path) -> Statistics:
-        """CorruptBlob: it is truncated, foreign, or holds what no statistics can be."""
+        """Raises CorruptBlob if the file is truncated, foreign, or holds invalid statistics."""
         return files.read(path, "does not hold complete statistics", _assembled)[0]
 
 
@@ -103,15 +105,15 @@ def _assembled(head: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Statis
         for name, value in tensors.items()
         if name.startswith("diagonal:")
     }
-    coherence = head["coherence"] if head["format"] > 1 else 1.0  # format 1 measured none
+    coherence = head["coherence"] if head["format"] > 1 else 1.0  # format 1 has none
     facts = (head["base"], head["rows"], head["feature_norm"], coherence)
     return Statistics(*facts, layers, diagonal)
 
 
 def merged(statistics: Sequence[Statistics]) -> Statistics:
-    """One pair of factors for all tasks, each counting the same: means of A, and of B by its scale.
+    """One pair of factors for all tasks, weighted equally: the means of A and of B times `scale`.
 
-    Raises BaseMismatch, and EmptySplit where there is none.
+    Raises BaseMismatch, and EmptySplit if there are no statistics.
     """
     if not statistics:
         raise EmptySplit("a curvature penalty needs the statistics of one other task at least")
@@ -123,7 +125,7 @@ def merged(statistics: Sequence[Statistics]) -> Statistics:
     def mean(values: Iterable[Tensor]) -> Tensor:
         return sum(values, torch.zeros(())) / len(statistics)
 
-    # By name: a file has them in another order than the encoder.
+    # By name: the order in a file differs from that in the encoder.
     by_name = [{layer.weight: layer for layer in one.layers} for one in statistics]
     if any(layers.keys() != by_name[0].keys() for layers in by_name):
         raise BaseMismatch("statistics of different layers; measure them again with one base model")
