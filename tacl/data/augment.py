@@ -1,8 +1,8 @@
-"""Weak and strong changes of a prepared input that leave its class what it is.
+"""Weak and strong changes of a prepared input that preserve its class.
 
 Texts lose tokens, 5 % or 30 %, but never the first or the last, which mark beginning and end.
-Pictures are shifted, and strongly also cut, lit and covered; never mirrored or turned, since
-letters, digits and signs mean something else then.
+Pictures are shifted; the strong change also crops, changes brightness and contrast, and covers a
+square. They are never mirrored or rotated, as letters, digits and signs would change their meaning.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ COVER = 0.25  # side of the grey square
 
 
 def augmented(item: Item, strength: Strength, random: torch.Generator) -> Item:
-    """int64 [L'] of a text, 1 <= L' <= L; uint8 [3, S, S] of a picture."""
+    """A changed copy of a row: int64 [L'] of a text, 1 <= L' <= L; uint8 [3, S, S] of a picture."""
     if item.ndim == 1:
         return _fewer_tokens(item, DROPOUT[strength], random)
     shifted = _shifted(item, round(SHIFT[strength] * item.shape[-1]), random)
@@ -35,17 +35,17 @@ def _fewer_tokens(item_L: Tensor, share: float, random: torch.Generator) -> Tens
     stays_L = torch.rand(len(item_L), generator=random) >= share
     stays_L[0] = stays_L[-1] = True
     if len(item_L) > 2 and not stays_L[1:-1].any():
-        stays_L[1] = True  # a text without any word has no class
+        stays_L[1] = True  # a text without words has no class
     return item_L[stays_L.to(item_L.device)]
 
 
 def _whole(low: int, high: int, random: torch.Generator) -> int:
-    """Uniform on low..high."""
+    """A random integer, uniform on low..high."""
     return int(torch.randint(low, high + 1, (), generator=random))
 
 
 def _shifted(item: Tensor, most: int, random: torch.Generator) -> Tensor:
-    """The border is repeated where nothing is known."""
+    """Shifts by up to `most` pixels each way; the border is repeated in the gap."""
     side = item.shape[-1]
     wide = pad(item.float().unsqueeze(0), [most] * 4, mode="replicate")[0]
     top, left = _whole(0, 2 * most, random), _whole(0, 2 * most, random)
@@ -53,7 +53,7 @@ def _shifted(item: Tensor, most: int, random: torch.Generator) -> Tensor:
 
 
 def _cut(item: Tensor, random: torch.Generator) -> Tensor:
-    """A square of it, enlarged to the whole."""
+    """A random square of the picture, enlarged to its whole size."""
     side = item.shape[-1]
     cut = _whole(round(LEAST_SIDE * side), side, random)
     top, left = _whole(0, side - cut, random), _whole(0, side - cut, random)

@@ -14,7 +14,7 @@ from tacl.errors import LabelOutOfRange
 
 @dataclass(frozen=True)
 class Labelled:
-    """labels [N]: int64 class numbers of the items."""
+    """Items and their labels [N], int64 class numbers."""
 
     items: list[Item]
     labels: Tensor
@@ -30,7 +30,7 @@ class Labelled:
 
 
 def evaluation_batches(items: Sequence[Item], batch: int) -> list[list[int]]:
-    """All rows once, in batches of similar length, so that little is padded."""
+    """Row numbers, each once, in batches of similar length, so that there is little padding."""
     lengths = [len(item) if item.ndim == 1 else 1 for item in items]  # images are not padded
     order = sorted(range(len(items)), key=lambda row: (lengths[row], row))
     return [order[i : i + batch] for i in range(0, len(order), batch)]
@@ -39,8 +39,8 @@ def evaluation_batches(items: Sequence[Item], batch: int) -> list[list[int]]:
 def in_order(
     items: Sequence[Item], batch: int, of: Callable[[list[Item]], tuple[Tensor, ...]]
 ) -> tuple[Tensor, ...]:
-    """What `of` gives of some items, for all of them: [N, ...] each, float32 on the CPU, in the
-    items' order, whatever the batches were."""
+    """Applies `of` to batches of the items and joins what it returns: [N, ...] each, float32, on
+    the CPU, in the items' order, whatever the batches were."""
     batches = evaluation_batches(items, batch)
     found = [of([items[row] for row in rows]) for rows in batches]
     place = torch.tensor([row for rows in batches for row in rows]).argsort()

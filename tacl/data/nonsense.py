@@ -1,8 +1,8 @@
-"""Nonsense: short texts of letters without meaning, which are the input of no task.
+"""Nonsense: short texts of letters without meaning, which are inputs of no task.
 
-An encoder has never been trained on them, and may put them beside any class: on hashed keys people
-get an answer with much confidence. What tells inputs of no task learns from some of them, as from
-outliers (arXiv 1812.04606; results/heads-choice.md has what it gives). Of pictures it needs none:
+An encoder was never trained on such texts and may put them near any class: hashed keys, for one,
+would be answered with high confidence. The detector of inputs of no task learns from some of them
+as outliers (arXiv 1812.04606; results/heads-choice.md has the gain). Pictures need no nonsense:
 noise and plain colours are far from every class.
 """
 
@@ -12,20 +12,20 @@ import random
 import string
 from collections.abc import Sequence
 
-LEARNED, JUDGED = 128, 32  # texts beside the generic samples that are learned from, and judged by
+LEARNED, JUDGED = 128, 32  # texts added to the generic samples for learning, and for judging
 WORDS = 20  # of a text, at most
 LETTERS = 12  # of a word, at most: a text may have no spaces
 
 
 def with_nonsense(inputs: Sequence[bytes | str], count: int) -> list[bytes | str]:
-    """The inputs, and so many texts of nonsense made from those that are texts."""
+    """The inputs, followed by `count` texts of nonsense made from the texts among them, if any."""
     texts = [one for one in inputs if isinstance(one, str) and one.strip()]
     return [*inputs, *(nonsense(texts, count) if texts else ())]
 
 
 def nonsense(texts: Sequence[str], count: int) -> list[str]:
-    """So many texts, each of pieces of one of these: a function of them and the count. Of every
-    second the letters are in another order, of the others they are drawn."""
+    """`count` nonsense texts, each from a piece of one of `texts`; a function of the arguments.
+    Every second one has its piece's letters shuffled, the others have random letters."""
     chance = random.Random(count)
     return [_garbled(chance.choice(texts), row % 2 == 0, chance) for row in range(count)]
 

@@ -1,6 +1,6 @@
-"""Which rows train, validate, test, are sampled, in which batch: functions of a seed alone.
+"""Which rows train, validate, test, are sampled, and in which batch: functions of a seed alone.
 
-Pure Python on purpose: the same rows are cut where the data is, without torch. Python's seeded
+Pure Python on purpose, so that rows can be split where the data are, without torch. Python's seeded
 generator gives the same order on every platform and version.
 """
 
@@ -27,10 +27,10 @@ class Splits(NamedTuple):
 
 
 def split_rows(labels: Sequence[int], seed: int, has_test: bool) -> Splits:
-    """Cut 90/10 beside a given test split, else 80/10/10, within each class.
+    """Splits each class 80/10/10, or 90/10 if a test split is given.
 
-    Validation has at least 1 and at most 50 rows of a class, and never the last row of it: a
-    class with one row trains only, one with two has none to test. EmptySplit when a part is empty.
+    Validation has 1 to 50 rows of a class, but never its only row: a class with one row only
+    trains, one with two has none to test. Raises EmptySplit when a part is empty.
     """
     splits = Splits([], [], [])
     by_class: defaultdict[int, list[int]] = defaultdict(list)
@@ -52,7 +52,7 @@ def sample_rows(
     rows: Sequence[int], count: int, seed: int, labels: Sequence[int] | None = None
 ) -> list[int]:
     """`count` of the rows without replacement, ascending; all of them when there are fewer. With
-    `labels`, by row, none of a class twice before one of each is there."""
+    `labels` (by row), no class is drawn twice before each is drawn once."""
     shuffled = list(rows)
     _shuffle(shuffled, f"sample {seed}")
     if labels is not None:
@@ -64,8 +64,8 @@ def sample_rows(
 def batch_rows(rows: int, batch: int, seed: int, step: int) -> list[int]:
     """The rows of one step: epochs of seeded permutations, each cut into whole batches.
 
-    The rows left over at the end of an epoch wait for the next permutation; with fewer rows than
-    `batch`, every batch is all rows. A pure function: any step is reached without the ones before.
+    The rows left over at the end of an epoch are skipped until the next permutation; with fewer
+    rows than `batch`, every batch is all rows. Any step is computed without the ones before.
     """
     if rows < 1:
         raise EmptySplit("no rows to make a batch of")
@@ -84,7 +84,7 @@ def _shuffle(rows: list[int], seed: str) -> None:
     random.Random(seed).shuffle(rows)
 
 
-@lru_cache(maxsize=16)  # a few stores cycle at once, each step of an epoch asks for the same order
+@lru_cache(maxsize=16)  # a few stores cycle at once; the steps of an epoch need the same order
 def _permutation(rows: int, seed: int, epoch: int) -> tuple[int, ...]:
     order = list(range(rows))
     _shuffle(order, f"epoch {seed} {epoch}")
