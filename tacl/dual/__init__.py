@@ -1,7 +1,7 @@
 """Forward-mode derivatives carried through unchanged model code.
 
-A `DualTensor` is a pair (primal, tangent). It travels through the model's own `forward` by the
-`__torch_function__` protocol; every function it meets is answered by a rule (one file per
+A `DualTensor` is a pair (primal, tangent). It passes through the model's own `forward` by the
+`__torch_function__` protocol; each function called on it is computed by a rule (one file per
 family), or by `torch.func.jvp` on that one function, which is counted.
 """
 

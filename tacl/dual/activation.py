@@ -16,7 +16,8 @@ aten = torch.ops.aten
 
 
 def _activation(names: str, kernel: Callable[..., Tensor], *, keeps: str) -> None:
-    """y = f(x): `kernel(direction, x or y, *args)` is the framework's backward kernel."""
+    """Registers y = f(x): `kernel(direction, x or y, *args)` is the framework's backward kernel,
+    and `keeps` says which of x and y it takes."""
 
     def rule(func: Any, input: Any, *args: Any, inplace: bool = False, **kwargs: Any) -> Tensor:
         if args and isinstance(args[-1], bool):  # inplace, given by position
@@ -39,7 +40,7 @@ def _gelu(v: Tensor, x: Tensor, approximate: str = "none") -> Tensor:
 
 
 def _hardtanh(v: Tensor, y: Tensor, min_val: float = -1, max_val: float = 1) -> Tensor:
-    """y lies strictly between the bounds where x does; and the next layer keeps y anyway."""
+    """From y, which is strictly between the bounds where x is; the next layer keeps y anyway."""
     return aten.hardtanh_backward(v, y, min_val, max_val)
 
 
@@ -91,7 +92,8 @@ def log_softmax(func: Any, input: Any, *args: Any, **kwargs: Any) -> Tensor:
 def normalize(
     func: Any, input: Any, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out: Any = None
 ) -> Tensor:
-    """u = x / |x|: u' = (x' - u (u . x')) / |x|; below eps the length is the constant eps."""
+    """u = x / |x|: u' = (x' - u (u . x')) / |x|; a length below eps is replaced by the constant
+    eps."""
     tx = tangent(input)
     if p != 2.0 or out is not None or tx is None:
         return NotImplemented
@@ -107,7 +109,7 @@ def normalize(
 def dropout(
     func: Any, input: Any, p: float = 0.5, training: bool = True, *args: Any, **named: Any
 ) -> Any:
-    """The identity in eval mode; a random derivative is refused."""
+    """The identity in eval mode; refused in train mode, where the derivative would be random."""
     if named.get("train", training) and p > 0:
         raise NotImplementedError("dropout in train mode: put the model into eval mode first")
     return input

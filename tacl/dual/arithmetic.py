@@ -75,7 +75,7 @@ def power(func: Any, input: Any, exponent: Any) -> Tensor:
 
 
 def _through(name: str, slope: Callable[[Tensor, Tensor], Tensor | float]) -> None:
-    """A function y = f(x) whose slope is a formula in x and y."""
+    """Registers a function y = f(x) whose slope is a formula in x and y."""
 
     def rule(func: Any, input: Any) -> Tensor:
         y, tx = func(primal(input)), tangent(input)
@@ -99,7 +99,7 @@ _through("erf", lambda x, y: 1.1283791670955126 * torch.exp(-x * x))
 
 @register("clamp clip")
 def clamp(func: Any, input: Any, min: Any = None, max: Any = None) -> Tensor:
-    """The derivative passes strictly between the bounds."""
+    """The derivative is kept where x is strictly between the bounds, and is 0 elsewhere."""
     tx = tangent(input)
     if isinstance(min, Tensor) or isinstance(max, Tensor) or tx is None:
         return NotImplemented

@@ -58,7 +58,7 @@ def attention(
 
 
 def _matrices(x: Any, batch: torch.Size) -> tuple[Tensor, Tensor | None]:
-    """Primal and tangent as a list of matrices, copied once where they lie scattered."""
+    """Primal and tangent as a batch of matrices, copied only if they are scattered in memory."""
 
     def listed(x: Tensor) -> Tensor:
         return x.expand(*batch, *x.shape[-2:]).reshape(batch.numel(), *x.shape[-2:])
@@ -68,7 +68,7 @@ def _matrices(x: Any, batch: torch.Size) -> tuple[Tensor, Tensor | None]:
 
 
 def _bias(mask: Any, is_causal: bool, q: Tensor, k: Tensor) -> tuple[Tensor | None, Tensor | None]:
-    """The mask and its tangent as terms of the scores: -inf where attention is forbidden."""
+    """The mask and its tangent as addends of the scores: -inf where attention is forbidden."""
     if is_causal:
         if mask is not None:
             raise ValueError("attention: is_causal together with a mask; give one of them")
@@ -126,8 +126,8 @@ def multi_head_attention(
 ) -> Any:
     """Projections, attention per head, output projection; inputs are [L, B, E].
 
-    Written with torch functions on duals, so the rules above do the work. Rare variants go to
-    the fallback.
+    Written with torch functions on duals, so that the other rules apply. Rare variants use the
+    fallback.
     """
     rare = (
         need_weights or add_zero_attn or query.dim() != 3,
@@ -137,7 +137,7 @@ def multi_head_attention(
         return NotImplemented
     if training and dropout_p > 0:
         raise NotImplementedError("attention dropout: put the model into eval mode first")
-    # Batch first again: contiguous rows are what matrix products are fast on.
+    # Batch first again: matrix products are fast on contiguous rows.
     if query is key and key is value and not use_separate_proj_weight:
         packed = F.linear(query.transpose(0, 1), in_proj_weight, in_proj_bias)
         q, k, v = packed.chunk(3, dim=-1)

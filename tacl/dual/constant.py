@@ -1,4 +1,4 @@
-"""Piecewise constant functions: their derivative is zero, so the primal alone answers."""
+"""Piecewise constant functions: their derivative is zero, so they are applied to the primal."""
 
 from __future__ import annotations
 
@@ -22,6 +22,6 @@ def constant(func: Any, *args: Any, **kwargs: Any) -> Any:
 
 @register("detach")
 def detach(func: Any, input: DualTensor) -> Any:
-    """The value, without its derivative, in the same memory."""
+    """The primal without its derivative, sharing its memory."""
     input.shared = True
     return input.primal.detach()

@@ -15,14 +15,14 @@ from tacl.dual.tensor import DualTensor, name_of, primal, same_memory
 
 fallbacks: Counter[str] = Counter()  # name of the function -> how often it had no rule
 
-# These hand the value to something that knows no derivative: a silent zero would be wrong.
+# These take the value out of torch: losing the derivative silently would be wrong.
 _LEAVES_TORCH = {"item", "tolist", "numpy", "__array__", "__float__", "__int__", "__index__"}
-# This reads memory, which a tangent may have in another order.
+# This reads memory, whose order may differ in a tangent.
 _READS_MEMORY = {"as_strided"}
 
 
 def by_jvp(func: Any, args: tuple, kwargs: dict) -> Any:
-    """f(duals) by forward-mode differentiation of `func` alone, as a function of its duals.
+    """f(duals) by forward-mode differentiation of `func` alone with respect to its duals.
 
     Raises NotImplementedError for functions that leave torch or write into an argument.
     """
@@ -38,7 +38,7 @@ def by_jvp(func: Any, args: tuple, kwargs: dict) -> Any:
     shape: Any = None
 
     def smooth_outputs(*values: Tensor) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-        """Outputs with a derivative, after values[0] (jvp wants at least one); other tensors."""
+        """(values[0], as jvp needs one at least, and the outputs with a derivative), (others)."""
         nonlocal outputs, shape
         filled = list(leaves)
         for place, value in zip(places, values, strict=True):
@@ -64,7 +64,7 @@ def by_jvp(func: Any, args: tuple, kwargs: dict) -> Any:
 
 
 def _wrapped(values: Any, derivatives: Any, leaves: list[Any]) -> list[DualTensor]:
-    """Duals that know whether they look into an argument's memory, or each other's."""
+    """Duals, marked as shared if they may be views of an argument's memory or of each other's."""
     sources = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
     duals = []
     for value, derivative in zip(values, derivatives, strict=True):
@@ -80,7 +80,7 @@ def _asks_for_in_place(func: Any, args: tuple, kwargs: dict) -> bool:
     """Whether a function written in Python, such as F.elu, was called with inplace=True."""
     if not inspect.isfunction(func):
         return False
-    # Operators such as x ** y wrap a builtin, which has no signature; their wrapper has.
+    # Operators such as x ** y wrap a builtin, which has no signature; their wrapper has one.
     signature = inspect.signature(func, follow_wrapped=False)
     return bool(signature.bind(*args, **kwargs).arguments.get("inplace"))
 

@@ -1,8 +1,8 @@
-"""In-place functions: right, or refused.
+"""In-place functions: computed correctly, or refused.
 
-A dual has no memory of its own that others could watch. Where nothing else looks into it, giving
-the same Python object a new value is what the in-place function means. Everywhere else it is
-refused, because the other holder would keep the old value in silence.
+The function runs out of place, and the dual, the same Python object, takes the result. That is
+correct where no other tensor shares the dual's memory. Anywhere else it is refused, because the
+other tensor would silently keep the old value.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import torch
 
 from tacl.dual.tensor import NAMESPACES, RULES, DualTensor, name_of, primal, tangent
 
-# x += y and its like: each writes what __add__ and its like give.
+# x += y and the like: each writes the result of __add__ and the like.
 _OPERATORS = "add sub mul truediv div pow floordiv mod and or xor lshift rshift"
 _AUGMENTED = {f"__i{name}__" for name in _OPERATORS.split()}
 
 
 def is_in_place(func: Any) -> bool:
-    """By torch's convention of names: f_, and Python's x op= y, x[i] = y, x.p = y."""
+    """Whether `func` is named f_, torch's convention, or is Python's x op= y, x[i] = y, x.p = y."""
     name = getattr(func, "__name__", "")
     if name in _AUGMENTED or name in ("__setitem__", "__set__"):
         return True
@@ -27,9 +27,9 @@ def is_in_place(func: Any) -> bool:
 
 
 def replaced(func: Any, args: tuple, kwargs: dict) -> DualTensor:
-    """Compute out of place, then give the first argument the result.
+    """Computes out of place, then gives the first argument the result.
 
-    Raises NotImplementedError where that is not the same.
+    Raises NotImplementedError where that would differ from the in-place function.
     """
     name = name_of(func)
     target = args[0] if args else None
@@ -43,7 +43,7 @@ def replaced(func: Any, args: tuple, kwargs: dict) -> DualTensor:
 
 
 def rebind(target: Any, result: Any, name: str) -> DualTensor:
-    """Give `target` the value and derivative of `result`, which nothing else holds."""
+    """Gives `target` the value and derivative of `result`, which nothing else may hold."""
     require_dual(target, name)
     if target.shared:
         raise NotImplementedError(
@@ -68,7 +68,7 @@ def require_dual(target: Any, name: str) -> None:
 
 
 def _out_of_place(name: str) -> Any:
-    """The function with a rule that gives what the in-place function of this name would write."""
+    """The out-of-place counterpart of the in-place function of this name, if it has a rule."""
     plain = f"__{name[3:]}" if name in _AUGMENTED else name.removesuffix("_")
     spaces = (space for space in NAMESPACES if hasattr(space, plain))
     return next((f for f in (getattr(space, plain) for space in spaces) if f in RULES), None)

@@ -17,7 +17,7 @@ Pairs = Iterable[tuple[Tensor | None, Tensor | None]]
 
 @register("linear")
 def linear(func: Any, input: Any, weight: Any, bias: Any = None) -> Tensor:
-    """y' = W0 x' + tau_W x + tau_b: with backward, 5 matrix products."""
+    """y' = W0 x' + tau_W x + tau_b: 5 matrix products, with y and the backward pass."""
 
     def through_both(x: Tensor, tx: Tensor, w: Tensor, tw: Tensor, tb: Tensor | None) -> Tensor:
         rows, t_rows = (a.reshape(-1, a.shape[-1]) for a in (x, tx))
@@ -38,7 +38,7 @@ def convolution(
 
     def through_both(x: Tensor, tx: Tensor, w: Tensor, tw: Tensor, tb: Tensor | None) -> Tensor:
         form = _form(weight.dim() - 2, *args, **kwargs)
-        if form is None or x.dim() != w.dim():  # padding as a word, or a picture without a batch
+        if form is None or x.dim() != w.dim():  # padding is a string, or there is no batch axis
             return convolve(tx, w, tb).add_(convolve(x, tw, None))
         return _Convolved.apply(form, tx, tw, tb, x, w)  # pyright: ignore[reportReturnType]
 
@@ -49,7 +49,7 @@ def convolution(
 def _form(
     axes: int, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
 ) -> tuple[Any, ...] | None:
-    """What follows x, W, b in aten's convolution; None where padding is a word."""
+    """The arguments after x, W, b of aten's convolution; None if padding is a string."""
 
     def each(value: Any) -> list[int]:
         values = [value] if isinstance(value, int) else list(value)
@@ -63,7 +63,7 @@ def _form(
 class _Convolved(torch.autograd.Function):
     """W0 * x' + tau_W * x + tau_b, whose backward is that of an ordinary layer: W0^T * g, g * x.
 
-    Unlike two convolutions added up, it does not keep x'.
+    Unlike the sum of two convolutions, it does not keep x' for the backward pass.
     """
 
     @staticmethod
@@ -106,9 +106,9 @@ def _layer(
 
 
 def plus_products(start: Tensor | None, pairs: Pairs, alpha: Any = 1) -> Tensor | None:
-    """start + alpha sum of a b, over the pairs of (batches of) matrices of which none is zero.
+    """start + alpha sum of a b over pairs of (batches of) matrices; a None in a pair is zero.
 
-    The sum is formed by the matrix products themselves: it costs no pass of its own.
+    The matrix products accumulate the sum, so that it costs no pass of its own.
     """
     result, owned = start, False
     for a, b in pairs:
@@ -155,7 +155,7 @@ def added_product(
 @register("embedding")
 def embedding(func: Any, *args: Any, **named: Any) -> Tensor:
     """A look-up is linear in the table."""
-    if func is torch.embedding:  # the same function with its arguments turned round
+    if func is torch.embedding:  # the same function with its arguments swapped
         return _look_up(func, *args, **named)
     return _embedding(*args, **named)
 

@@ -1,17 +1,17 @@
-"""Weights whose tangent differs from row to row, in one batch: the models of several users.
+"""Weights whose tangent differs from row to row of one batch: the models of several users.
 
-The rows of user u see W0 + tau_u with tau_u = sum_t c_{u,t} tau_t, mixed inside each layer:
+The rows of user u use W0 + tau_u with tau_u = sum_t c_{u,t} tau_t, mixed inside each layer:
 
     y = W0 x + b0,    y' = W0 x' + tau_{W,u} x + tau_{b,u}
 
-There are two orders of doing it, equal but for rounding. Products first, sum_t c_t (tau_t x): 2 + k
-matrix products per row with k vectors in its recipe. Mixed first, (sum_t c_t tau_t) x: 3 products
-per row, as for one model alone, and the block is written once for every user, which pays where a
-user has many rows and tokens. What belongs to theta0 is left to the rules of this package.
+There are two orders of computing it, equal but for rounding. Products first, sum_t c_t (tau_t x),
+takes 2 + k matrix products per row with k vectors in its recipe. Mixed first, (sum_t c_t tau_t) x,
+takes 3 products per row, as for one model alone, and writes the block once for every user, which
+pays where a user has many rows and tokens. The terms of theta0 follow the package's other rules.
 
-Rows lie user by user along the outermost axis of every tensor that meets a parameter (tokens may
-be flattened into it: b1 b1 b2 b2). A model that lays them out otherwise is refused or gives other
-numbers: `tacl.models.mixed` compares before it relies on it.
+Rows are ordered by user along the outermost axis of every tensor that meets a parameter (tokens may
+be flattened into it: b1 b1 b2 b2). A model with another layout is refused or gives other numbers:
+`tacl.models.mixed` compares results before it relies on this.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from torch import Tensor
 
 from tacl.dual.tensor import _FORM, RULES, DualTensor, dual, name_of, primal, register
 
-MIXED_BYTES = 4 << 20  # of one block, mixed for some users at a time
+MIXED_BYTES = 4 << 20  # most bytes of one block, mixed for some users at a time
 WORTH_MIXING = 64  # products that a user's rows must save per entry of a block to pay for mixing it
 
 Product = Callable[[Tensor, Tensor], Tensor]  # of inputs and a block
@@ -34,10 +34,10 @@ Mix = Sequence[Sequence[float]]  # c_UT
 
 
 class PerUserWeight(DualTensor):
-    """theta0 of one block, tau_t of the block for every t, c_UT, and the rows of each user.
+    """theta0 of one block, tau_t of the block for every t, c_UT, and the row count of each user.
 
-    Coefficients are plain numbers: what is done with which rows is decided without waiting for the
-    device that the blocks are on.
+    Coefficients are plain numbers, so that the order of computing and the rows of each vector are
+    chosen without waiting for the blocks' device.
     """
 
     @staticmethod
@@ -63,7 +63,7 @@ class PerUserWeight(DualTensor):
         return torch.cat(list(self.chunks()))
 
     def chunks(self) -> Iterator[Tensor]:
-        """The same for as many users at a time as fit into MIXED_BYTES."""
+        """Yields the rows of `mixed`, for as many users at a time as fit into MIXED_BYTES."""
         theta0 = self.primal
         flat_TP = torch.stack([part.reshape(-1) for part in self.parts_T])
         at_once = max(1, MIXED_BYTES // (theta0.numel() * theta0.element_size()))
@@ -89,7 +89,7 @@ class PerUserWeight(DualTensor):
 
 
 def _beside_it(x: Tensor, like: Tensor) -> Tensor:
-    """On the device of `like`; an accelerator is not waited for."""
+    """Moves x to the device of `like`, without waiting for an accelerator."""
     return x.to(like.device, non_blocking=True)
 
 
@@ -156,7 +156,7 @@ def _mixed_first(product: Product, rows_BN: Tensor, sums_BN: Tensor, weight: Per
 def _products_first(
     product: Product, rows_BN: Tensor, sums_BN: Tensor, weight: PerUserWeight
 ) -> None:
-    """Every vector with all the rows that have it in their recipe."""
+    """Adds each vector's product with all the rows that have it in their recipe."""
     pairs = zip(weight.mix_UT, weight.rows_U, strict=True)
     mix_BT = [mix_T for mix_T, rows in pairs for _ in range(rows)]
     for t, tau in enumerate(weight.parts_T):
@@ -221,14 +221,14 @@ def _plus_bias(result: Any, bias: Any, channels: int) -> Any:
 
 
 def _beside(rows_B: Tensor, sums_BN: Tensor, channels: int) -> Tensor:
-    """Rows [B, *shape] so that they broadcast along [B, N, ...]; channels come last or first."""
+    """Rows [B, *shape], shaped to broadcast along [B, N, ...]; channels are last (-1) or first."""
     lacking = [1] * (sums_BN.dim() - rows_B.dim())
     before, after = (lacking, []) if channels == -1 else (lacking[:1], lacking[1:])
     return rows_B.view(len(rows_B), *before, *rows_B.shape[1:], *after)
 
 
 def _opened(result: Any, weight: PerUserWeight) -> tuple[DualTensor, Tensor]:
-    """A result that nothing else holds, and its tangent as [B, N, ...] to add to."""
+    """A result that nothing else holds, as a dual, and its tangent as [B, N, ...] to add to."""
     if not isinstance(result, DualTensor):
         result = dual(result, torch.zeros_like(result))
     return result, _split(result.tangent, weight)  # pyright: ignore[reportReturnType]
@@ -241,7 +241,7 @@ def _split(x: Tensor, weight: PerUserWeight) -> Tensor:
     return x.unflatten(0, (weight.batch, -1))
 
 
-# -- weights that meet a batch otherwise: they become a dual with a row for each of the batch's
+# -- other uses of weights with a batch: they become a dual with a row for each row of the batch
 
 
 @_answers("add __add__ __radd__ mul __mul__ __rmul__ sub")
@@ -253,14 +253,14 @@ def _elementwise(func: Any, input: Any, other: Any, **named: Any) -> Any:
 
 @_answers("expand")
 def _expand(func: Any, weight: PerUserWeight, *sizes: Any, **named: Any) -> Any:
-    """A class token gets a row for each of the batch's; else a reshape."""
+    """Gives a class token a row for each row of the batch; otherwise reshapes."""
     target = func(weight.primal, *sizes, **named)
     is_token = target.dim() == weight.dim() and weight.shape[0] == 1 != target.shape[0]
     return _spread(weight, target) if is_token else _reshape(func, weight, *sizes, **named)
 
 
 def _spread(weight: PerUserWeight, like: Any) -> DualTensor:
-    """[rows, ...] with as many axes as `like`, of a weight that broadcasts along its rows."""
+    """A weight that broadcasts along the rows of `like`, as [rows, ...] with its number of axes."""
     if isinstance(like, PerUserWeight) or not isinstance(like, Tensor):
         raise NotImplementedError("arithmetic with weights that differ from row to row")
     outer = weight.dim() == like.dim()
@@ -295,7 +295,7 @@ for _property in ("T", "mT"):
 
 @_answers("cat concat")
 def _joined(func: Any, weights: Sequence[Any], dim: int = 0) -> PerUserWeight:
-    """Of vectors, such as attention's three biases: mixed first, each by its own coefficients."""
+    """Joins vectors, such as attention's three biases, each mixed by its own coefficients first."""
     if not all(isinstance(weight, PerUserWeight) and weight.dim() == 1 for weight in weights):
         raise NotImplementedError("cat of weights that differ from row to row")
     taus_U = list(torch.cat([weight.mixed() for weight in weights], 1))
@@ -306,5 +306,5 @@ def _joined(func: Any, weights: Sequence[Any], dim: int = 0) -> PerUserWeight:
 
 @_answers("multi_head_attention_forward")
 def _composite(func: Any, *args: Any, **named: Any) -> Any:
-    """Its rule is written in functions that are answered here."""
+    """Uses the function's rule, which is written in functions that have an answer here."""
     return RULES[func](func, *args, **named)

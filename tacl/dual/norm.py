@@ -43,14 +43,14 @@ def layer_norm(
             v.contiguous(), of_x[0], shape, *of_x[1:], None, None, [True, False, False]
         )[0]
 
-    # CPU kernels want a contiguous primal.
+    # CPU kernels need a contiguous primal.
     along = apply_symmetric(core, tx, x.contiguous(), mean, rstd)
     return dual(value, _plus_product(derivative, along, gamma))
 
 
 def _standardised(input: Any, weight: Any, bias: Any, eps: float) -> Any:
-    """Of one row: each channel by its own mean and variance, as some convolutions do with their
-    weights (arXiv 1903.10520)."""
+    """Normalises each channel of a single row by its own mean and variance, as some convolutions do
+    with their weights (arXiv 1903.10520)."""
     rows = input.flatten(2)
     unit = F.layer_norm(rows, rows.shape[-1:], eps=eps).reshape(input.shape)
     channels = (1, -1, *[1] * (input.dim() - 2))
@@ -60,7 +60,7 @@ def _standardised(input: Any, weight: Any, bias: Any, eps: float) -> Any:
 
 @register("batch_norm")
 def batch_norm(func: Any, *args: Any, **named: Any) -> Tensor:
-    """In eval mode an affine map per channel; frozen statistics."""
+    """In eval mode an affine map per channel, with frozen statistics; train mode is refused."""
     if func is torch.batch_norm:  # weight and bias come before the statistics
         if len(args) < 5 or named:
             return NotImplemented

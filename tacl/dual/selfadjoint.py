@@ -1,9 +1,9 @@
 """Functions whose Jacobian is symmetric: J = J^T.
 
 For elementwise functions, softmax and the core of layer norm, the derivative along a direction
-equals the backward kernel applied to that direction. So the framework's own fused backward
-kernel serves three times: forward-mode, and (J being constant in the tangent) its transpose.
-Nothing but what the kernel reads of the primal is kept.
+equals the backward kernel applied to that direction. So the framework's own fused backward kernel
+also computes the forward-mode derivative and, as J is constant in the tangent, its transpose. Only
+what the kernel reads of the primal is kept.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ _LINEAR = (
     "adaptive_avg_pool3d pixel_shuffle pixel_unshuffle channel_shuffle"
 )
 
-# A tangent may be laid out in another way than its primal: copy where that was a view.
+# A tangent's memory layout may differ from its primal's: it is copied where a view is impossible.
 _OF_ANY_LAYOUT = {
     torch.Tensor.view: torch.Tensor.reshape,
     torch.Tensor.view_as: torch.Tensor.reshape_as,
@@ -41,7 +41,7 @@ _OF_ANY_LAYOUT = {
 
 @register(_LINEAR)
 def linear_in_first(func: Any, input: Any, *args: Any, **kwargs: Any) -> Any:
-    """f(x)' = f(x'). A dual among the other arguments only lends its form or its value."""
+    """f(x)' = f(x'). Of a dual among the other arguments, only the primal is used."""
     args, kwargs = primals(args), primals(kwargs)
     value = func(primal(input), *args, **kwargs)
     if not isinstance(input, DualTensor) or isinstance(value, str):  # x.type() is a name
@@ -55,7 +55,7 @@ def linear_in_first(func: Any, input: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _alias(source: DualTensor, value: Tensor, derivative: Tensor) -> Tensor:
-    """The dual of one result, remembering whether it looks into the memory of its source."""
+    """The dual of one result; it and its source are marked as shared if they share memory."""
     if not (value.is_floating_point() or value.is_complex()):
         return value
     shared = same_memory(value, source.primal)

@@ -1,8 +1,8 @@
 """DualTensor: a tensor with a derivative, and the dispatch of torch functions to rules.
 
 The primal is computed without a graph (theta0 and inputs need no gradient); the tangent carries
-the autograd graph back to tau. A plain tensor stands for a dual with tangent zero, so nothing is
-spent before the first trained block.
+the autograd graph back to tau. A plain tensor stands for a dual with tangent zero, so layers before
+the first trained block cost nothing extra.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NAMESPACES = (
     torch.special,
 )
 
-# Questions about form, answered by the wrapper itself, which has the primal's form.
+# Properties and methods about the form, which the wrapper itself answers: it has the primal's form.
 _PROPERTIES = (
     "shape dtype device layout ndim is_cuda is_cpu is_sparse is_quantized is_meta is_mkldnn "
     "is_mps is_xpu is_nested requires_grad is_leaf itemsize nbytes"
@@ -46,14 +46,14 @@ _FORM = {
     if hasattr(space, name)
 }
 
-_FIRST = ("input", "query", "tensors", "tensor")  # what torch calls a first argument
+_FIRST = ("input", "query", "tensors", "tensor")  # torch's names of a first argument
 
 
 RECORDING = ContextVar("recording", default=False)  # whether a pass is for a gradient of tau
 
 
 def _with_gradient(func: Any, result: Any) -> Any:
-    """Raises NotImplementedError where what comes next would train tau without this part."""
+    """Returns `result`; raises NotImplementedError if tau's gradient would be lost here."""
     if RECORDING.get() and not torch.is_grad_enabled():
         parts = result if isinstance(result, tuple | list) else (result,)
         if any(isinstance(one, DualTensor) for one in parts):
@@ -140,9 +140,9 @@ def _answer(rule: Rule, func: Any, args: tuple, kwargs: dict) -> Any:
 
 
 def register(names: str, rule: Rule | None = None, table: dict[Any, Rule] = RULES) -> Any:
-    """Make `rule` answer every function of these names in torch, torch.Tensor and functional.
+    """Registers `rule` for every function of these names in NAMESPACES.
 
-    A rule answers NotImplemented for a form of call that it does not know.
+    A rule returns NotImplemented for a form of call that it does not support.
     """
 
     def put(rule: Rule) -> Rule:
@@ -165,7 +165,7 @@ def named(name: str) -> list[Any]:
 
 
 def primal(x: Any) -> Any:
-    """The value of a dual; anything else as it is."""
+    """The value of a dual; anything else unchanged."""
     return x.primal if isinstance(x, DualTensor) else x
 
 
@@ -190,7 +190,7 @@ def total(*terms: Tensor | None) -> Tensor | None:
 
 
 def dual(value: Tensor, derivative: Tensor | None) -> Tensor:
-    """A dual of a value that nothing else holds; the value alone where the derivative is zero."""
+    """A dual of a value that nothing else holds; the plain value if the derivative is None."""
     if derivative is None:
         return value
     if derivative.dtype != value.dtype:  # the other argument was of higher precision
@@ -201,7 +201,7 @@ def dual(value: Tensor, derivative: Tensor | None) -> Tensor:
 
 
 def same_memory(a: Tensor, b: Tensor) -> bool:
-    """Whether two plain tensors look into one storage."""
+    """Whether two plain tensors share one storage."""
     return a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr()
 
 
