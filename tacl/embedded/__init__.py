@@ -1,7 +1,7 @@
-"""The embedded encoder and the embedded tasks: what TACL needs to show itself without a network.
+"""The embedded encoder and the embedded tasks, which let TACL be tried without a network.
 
-catalogue.py generates pictures, labelled ones and captioned ones to pre-train on, parquet.py writes
-them as a data set, model.py is the encoder, which alone imports torch.
+catalogue.py generates labelled pictures, and captioned ones to pre-train on; parquet.py writes them
+as a data set; model.py has the encoder. Only the encoder's files import torch.
 """
 
 from tacl.embedded.catalogue import captioned, classes, generate, generic, render, tasks

@@ -1,4 +1,4 @@
-"""The paper of the embedded pictures: colours, placing, clutter, light and grain.
+"""The canvas of the embedded pictures: colours, placing, clutter, light and grain.
 
 A family of pictures (glyphs, shapes, faces, ...) draws a sprite, an RGBA image [SIDE, SIDE]; this
 file turns a sprite into a finished picture, uint8 [SIZE, SIZE, 3].
@@ -39,7 +39,7 @@ COLOURS: dict[str, Colour] = {
 class Look:
     """How a picture looks, apart from what it shows.
 
-    `wildness` is 0 for a clean picture and 1 for one that is hard to make out.
+    `wildness` is 0 for a clean picture and 1 for one that is hard to recognise.
     """
 
     ink: Colour
@@ -47,7 +47,7 @@ class Look:
     wildness: float = 0.0
 
     def odd(self, rng: Generator, chance: float) -> bool:
-        """True with probability chance * wildness: an unusual way to draw."""
+        """Whether to draw in an unusual way: True with probability chance * wildness."""
         return rng.random() < chance * self.wildness
 
 
@@ -58,7 +58,7 @@ def jitter(colour: Colour, amount: float, rng: Generator) -> Colour:
 
 
 def permuted(pixels: np.ndarray, rng: Generator) -> np.ndarray:
-    """uint8 [..., 3 or 4] with its three colours exchanged; alpha, if there, stays."""
+    """uint8 [..., 3 or 4] with its colour channels in random order; alpha, if any, stays."""
     order = [*rng.permutation(3), *range(3, pixels.shape[-1])]
     return np.ascontiguousarray(pixels[..., order])
 
@@ -112,7 +112,7 @@ def blotches(rng: Generator, cells: int, amount: float) -> np.ndarray:
 
 
 def paper(look: Look, rng: Generator) -> Image.Image:
-    """The background: the ground colour, blotched and scribbled on when wild."""
+    """The background in the ground colour, blotched and scribbled on when wild."""
     pixels = np.broadcast_to(np.asarray(look.ground, np.float32), (SIDE, SIDE, 3))
     if look.odd(rng, 0.9):
         fields = [blotches(rng, 4, 35 * look.wildness) for _ in range(3)]
@@ -123,7 +123,7 @@ def paper(look: Look, rng: Generator) -> Image.Image:
 
 
 def scribble(image: Image.Image, strokes: int, width: int, rng: Generator) -> None:
-    """Draw random coloured strokes over the image, in place."""
+    """Draws random coloured strokes over the image, in place."""
     pen = ImageDraw.Draw(image)
     for _ in range(strokes):
         colour = jitter((128, 128, 128), 127, rng)
@@ -132,7 +132,7 @@ def scribble(image: Image.Image, strokes: int, width: int, rng: Generator) -> No
 
 
 def compose(image: Image.Image, look: Look, rng: Generator) -> Image.Image:
-    """A sprite on its paper, scribbled over when wild; RGB."""
+    """A sprite on its background, scribbled over when wild; RGB."""
     picture = paper(look, rng)
     picture.paste(image, mask=image.getchannel("A"))
     scribble(picture, rng.poisson(look.wildness), 4, rng)
@@ -140,7 +140,7 @@ def compose(image: Image.Image, look: Look, rng: Generator) -> Image.Image:
 
 
 def develop(picture: Image.Image, look: Look, rng: Generator) -> np.ndarray:
-    """The finished uint8 [SIZE, SIZE, 3]: shrunk; when wild ill lit, tinted, pale and grainy."""
+    """The finished uint8 [SIZE, SIZE, 3]; wild pictures are badly lit, tinted, pale and grainy."""
     wild = look.wildness
     pixels = np.asarray(picture.reduce(SCALE), np.float32)
     across, down = 0.35 * wild * rng.uniform(-1, 1, 2)
@@ -154,6 +154,6 @@ def develop(picture: Image.Image, look: Look, rng: Generator) -> np.ndarray:
 
 
 def outlined(pixels: np.ndarray) -> np.ndarray:
-    """uint8 [H, W, 3] as a camera for outlines sees it: what differs from its surroundings."""
+    """Outlines of uint8 [H, W, 3]: each pixel's difference from its surroundings, around grey."""
     around = np.asarray(Image.fromarray(pixels).filter(ImageFilter.GaussianBlur(1)), np.float32)
     return np.clip(128 + 3.5 * (pixels - around), 0, 255).astype(np.uint8)

@@ -1,5 +1,5 @@
-"""The embedded pictures: those of the tasks, labelled rows from a seed; and what the encoder is
-pre-trained on, cleaner ones of the same things, captioned."""
+"""The embedded pictures, drawn from a seed: labelled ones of the tasks, and cleaner, captioned ones
+of the same things that the encoder is pre-trained on."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tacl.embedded.canvas import (
 )
 
 WILDNESS = 0.2
-WILDEST = 0.12  # pre-training pictures are at most this wild; the tasks are wilder, and outlines
+WILDEST = 0.12  # pre-training pictures are at most this wild; those of tasks are wilder outlines
 
 PLAIN = "{name}"
 INKED = (PLAIN, PLAIN, "{ink} {name}", "{ink} {name} on {ground}")
@@ -32,8 +32,8 @@ INKED = (PLAIN, PLAIN, "{ink} {name}", "{ink} {name} on {ground}")
 
 @dataclass(frozen=True)
 class Family:
-    """Pictures of one kind: what they show, how one is drawn; to pre-train on, how they are
-    captioned and how often they come."""
+    """Pictures of one kind: what they show and how one is drawn; for pre-training also how they
+    are captioned and how often they are drawn."""
 
     names: tuple[str, ...]
     draw: Callable[[str, Look, Generator], Image.Image]
@@ -74,8 +74,8 @@ def drawn(
     wildness: float,
     rng: Generator,
 ) -> np.ndarray:
-    """One picture, uint8 [SIZE, SIZE, 3], in about these colours, ink and ground; all else that
-    varies is drawn from `rng`."""
+    """One picture, uint8 [SIZE, SIZE, 3], in about these colours (ink, ground); everything else
+    that varies is drawn from `rng`."""
     ink, ground = (jitter(COLOURS[colour], spread, rng) for colour in colours)
     look = Look(ink, ground, wildness)
     return develop(compose(family.draw(name, look, rng), look, rng), look, rng)
@@ -84,7 +84,7 @@ def drawn(
 def render(task: str, name: str, rng: Generator) -> np.ndarray:
     """One picture of the class, uint8 [SIZE, SIZE, 3]; all that varies is drawn from `rng`.
 
-    Tasks show outlines, pre-training whole surfaces: a base model that has to learn.
+    Tasks show outlines, pre-training whole surfaces, so that the base model still has to learn.
     """
     return outlined(drawn(TASKS[task], name, two_colours(rng, 120), 30, WILDNESS, rng))
 
@@ -100,7 +100,7 @@ def scene(rng: Generator) -> tuple[np.ndarray, str]:
 
 
 def row_rng(stream: str, seed: int, row: int) -> Generator:
-    """The random numbers of one row: a row does not depend on how many rows are made."""
+    """The random generator of one row, so that a row does not depend on how many are made."""
     return np.random.default_rng([seed, zlib.crc32(stream.encode()), row])
 
 

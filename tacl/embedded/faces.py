@@ -60,7 +60,7 @@ def mouth(pen: Pen, mood: str) -> None:
 
 
 def dress(pen: Pen, look: Look, rng: Generator) -> None:
-    """Glasses, a hat or a scarf: what a face may wear when the look is wild."""
+    """Draws glasses, a hat or a scarf on some faces when the look is wild."""
     colour = jitter((128, 128, 128), 110, rng)
     if look.odd(rng, 0.3):
         for x in (-0.33, 0.33):

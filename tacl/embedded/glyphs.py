@@ -1,4 +1,4 @@
-"""Digits and letters, set in the fonts that matplotlib carries with it."""
+"""Digits and letters, set in the fonts that matplotlib ships."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ODD_FONTS = (
 
 @lru_cache
 def font(name: str, size: int) -> ImageFont.FreeTypeFont:
-    """A font out of matplotlib's package data, which is the same on every machine.
+    """A font from matplotlib's package data, which are the same on every machine.
 
     matplotlib itself is not imported. Raises FileNotFoundError when it is not installed.
     """

@@ -24,7 +24,7 @@ Pen = ImageDraw.ImageDraw
 
 
 def palette(look: Look, rng: Generator) -> Palette:
-    """The colours of this picture; wild: exchanged and inverted, as infrared cameras show them."""
+    """The colours of this picture; when wild, permuted and inverted, as in infrared images."""
     colours = np.asarray(list(PALETTE.values()), np.uint8)
     if look.odd(rng, 0.95):
         colours = 255 - permuted(colours, rng)
@@ -139,7 +139,7 @@ NAMES = tuple(COVERS)
 
 
 def draw(name: str, look: Look, rng: Generator) -> Image.Image:
-    """The field by its name as a sprite without holes; clouds drift over it when wild."""
+    """The land cover of this name as an opaque sprite; with clouds over it when wild."""
     colours = palette(look, rng)
     image = Image.new("RGB", (SIDE, SIDE), colours["grass"])
     COVERS[name](ImageDraw.Draw(image), colours, rng)

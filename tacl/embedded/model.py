@@ -1,9 +1,9 @@
 """The embedded encoder: a small open_clip model with both towers.
 
 encoder.json is its open_clip configuration, merges.txt.gz the first 2048 merges of open_clip's
-byte-pair vocabulary (a whole one would be larger than the encoder), encoder.safetensors its float16
-weights and encoder.record.json how they were trained (`tacl pretrain`). It is loaded
-without open_clip (`net.py`, `words.py`), which is asked only for fresh weights.
+byte-pair vocabulary (the whole would be larger than the encoder), encoder.safetensors its float16
+weights and encoder.record.json the record of their training (`tacl pretrain`). It is loaded without
+open_clip (`net.py`, `words.py`), which is imported only to make fresh weights.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def words() -> Words:
 
 
 def preprocessing() -> dict[str, Any]:
-    """What an input becomes, in open_clip's words."""
+    """Size, mean and std of the preprocessing, under open_clip's names."""
     return {"size": config()["vision_cfg"]["image_size"], "mean": MEAN, "std": STD}
 
 
@@ -60,7 +60,7 @@ def load(weights: Path = WEIGHTS) -> tuple[EmbeddedNet, Words]:
 
 
 def save(model: CLIP | EmbeddedNet, weights: Path) -> None:
-    """Write the weights as float16 safetensors."""
+    """Writes the weights as float16 safetensors."""
     halves = {name: value.half().contiguous() for name, value in model.state_dict().items()}
     save_file(halves, weights)
 
@@ -80,7 +80,7 @@ def zero_shot(
     labels_N: torch.Tensor,
     classes: tuple[str, ...],
 ) -> float:
-    """Accuracy of the text-made head on uint8 images; the model is left in the mode it was in."""
+    """Accuracy of the head made of class names on uint8 images; the model's mode is unchanged."""
     texts = [
         model.encode_text(words([t.format(c) for c in classes]), normalize=True) for t in TEMPLATES
     ]

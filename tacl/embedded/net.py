@@ -1,9 +1,9 @@
 """The embedded encoder's two towers, as every process of a cluster loads them.
 
-The same network, names and numbers as open_clip builds from encoder.json (a test compares them),
-written out because the import of open_clip takes longer than that of torch, and each piece of work
-has a process of its own. Architecture: arXiv 2103.00020, section 2.4 (a residual network with
-attention pooling, and a causal text transformer).
+The network, its names and its numbers are those that open_clip builds from encoder.json (a test
+compares them). It is written out here because importing open_clip takes longer than importing
+torch, and many processes load it. Architecture: arXiv 2103.00020, section 2.4 (a residual network
+with attention pooling, and a causal text transformer).
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ class EmbeddedNet(nn.Module):
         return F.normalize(features_ND, dim=-1) if normalize else features_ND
 
     def encode_text(self, tokens_NL: Tensor, normalize: bool = False) -> Tensor:
-        """A text is read at its last token, which has the largest number of the vocabulary."""
+        """Features [N, D], taken at each text's end token, which has the vocabulary's largest
+        number."""
         x_NLW = self.token_embedding(tokens_NL) + self.positional_embedding
         for layer in self.transformer["resblocks"]:  # pyright: ignore[reportGeneralTypeIssues]
             x_NLW = layer(x_NLW)
@@ -49,7 +50,7 @@ class EmbeddedNet(nn.Module):
 
 
 class Layer(nn.Module):
-    """Causal self-attention, then two linear layers, each added to what came in."""
+    """Causal self-attention, then two linear layers, each with a residual connection."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -73,7 +74,8 @@ class Layer(nn.Module):
 
 
 class Picture(nn.Module):
-    """Three convolutions, four groups of bottlenecks each of half the resolution, attention."""
+    """Three convolutions, four groups of bottlenecks, each but the first halving the resolution,
+    and attention pooling."""
 
     preprocess_cfg: dict[str, Any]  # as open_clip's towers have it
 
@@ -101,7 +103,7 @@ class Picture(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """1 x 1, 3 x 3, 1 x 1; where the resolution falls, by averages and not by a stride."""
+    """Convolutions 1 x 1, 3 x 3, 1 x 1; resolution is reduced by averaging, not by a stride."""
 
     def __init__(self, inputs: int, planes: int, stride: int = 1) -> None:
         super().__init__()
@@ -125,7 +127,7 @@ class Bottleneck(nn.Module):
 
 
 class AttentionPool(nn.Module):
-    """The mean of all places asks all places, itself included."""
+    """Attention pooling: the mean of all positions attends to all positions and to itself."""
 
     def __init__(self, places: int, width: int, embed_dim: int) -> None:
         super().__init__()

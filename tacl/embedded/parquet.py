@@ -1,4 +1,4 @@
-"""Embedded pictures as data sets on disk: Parquet files as Hugging Face datasets lays them out."""
+"""Embedded pictures as data sets on disk: Parquet files in the layout of Hugging Face datasets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from PIL import Image
 from tacl.embedded.catalogue import classes, generate
 
 IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
-TEST_SEED = 1 << 20  # added to the seed for the rows of the test split: they share none with train
+TEST_SEED = 1 << 20  # added to the seed for the test split, so that it shares no row with train
 
 
 def png(pixels: np.ndarray) -> bytes:
@@ -27,7 +27,7 @@ def png(pixels: np.ndarray) -> bytes:
 
 
 def features(names: Sequence[str] | None) -> dict[str, Any]:
-    """The column types in the words of Hugging Face datasets; no names: no label column."""
+    """The column types as in Hugging Face datasets; without names, there is no label column."""
     image = {"image": {"_type": "Image"}}
     return image | ({"label": {"names": list(names), "_type": "ClassLabel"}} if names else {})
 
@@ -35,7 +35,7 @@ def features(names: Sequence[str] | None) -> dict[str, Any]:
 def write_table(
     path: Path, images: np.ndarray, labels: np.ndarray | None, names: Sequence[str] | None
 ) -> None:
-    """One Parquet file of images uint8 [N, H, W, 3] and, if given, labels int64 [N]."""
+    """Writes a Parquet file of images uint8 [N, H, W, 3] and, if given, labels int64 [N]."""
     rows = [{"bytes": png(image), "path": f"{row:06d}.png"} for row, image in enumerate(images)]
     columns = {"image": pa.array(rows, IMAGE)}
     if labels is not None:
@@ -47,14 +47,14 @@ def write_table(
 
 
 def write_parquet(task: str, folder: Path, train_rows: int, test_rows: int, seed: int) -> None:
-    """An embedded task as `folder`/data/{train,test}-00000-of-00001.parquet for load_dataset."""
+    """Writes a task to `folder`/data/{train,test}-00000-of-00001.parquet, for load_dataset."""
     for split, rows, first in (("train", train_rows, seed), ("test", test_rows, seed + TEST_SEED)):
         images, labels = generate(task, rows, first)
         write_table(shard(folder, split), images, labels, classes(task))
 
 
 def write_images(images: np.ndarray, folder: Path) -> None:
-    """Unlabelled images, such as the generic shard, as a data set with one split."""
+    """Writes unlabelled images, such as the generic shard, as a data set with one split."""
     write_table(shard(folder, "train"), images, None, None)
 
 

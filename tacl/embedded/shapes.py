@@ -55,7 +55,7 @@ def outline(name: str) -> np.ndarray:
 
 
 def dotted(pen: ImageDraw.ImageDraw, corners: np.ndarray, ink: tuple[int, int, int]) -> None:
-    """The outline as a chain of dots, evenly spaced along its length."""
+    """Draws the outline as a chain of dots, evenly spaced along its length."""
     closed = np.concatenate([corners, corners[:1]])
     length = np.concatenate([[0], np.cumsum(np.linalg.norm(np.diff(closed, axis=0), axis=1))])
     along = np.linspace(0, length[-1], 26, endpoint=False)

@@ -1,4 +1,4 @@
-"""Sign-like symbols, drawn as road users know them; faded and dirty when wild."""
+"""Symbols like those of traffic signs; faded and dirty when wild."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ NAMES = tuple(SIGNS)
 
 
 def fade(image: Image.Image, look: Look, rng: Generator) -> Image.Image:
-    """The sign bleached, spattered with strokes and in another country's colours when wild."""
+    """The sign, when wild bleached, covered with strokes and in permuted colours."""
     alpha = image.getchannel("A")
     if look.odd(rng, 0.7):
         image = Image.fromarray(permuted(np.asarray(image), rng))
@@ -93,7 +93,7 @@ def fade(image: Image.Image, look: Look, rng: Generator) -> Image.Image:
 
 
 def draw(name: str, look: Look, rng: Generator) -> Image.Image:
-    """The sprite of a sign by its name; it brings its own colours."""
+    """The sprite of a sign by its name, in the sign's own colours."""
     image, pen = sprite()
     SIGNS[name](pen, rng)
     return place(fade(image, look, rng), look, rng, turn=30)

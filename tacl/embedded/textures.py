@@ -55,7 +55,7 @@ NAMES = tuple(PATTERNS)
 
 
 def plane(look: Look, rng: Generator) -> tuple[Plane, Plane]:
-    """The pixels' coordinates in periods: shifted; turned, stretched and buckled when wild."""
+    """The pixels' coordinates in periods, shifted and turned; stretched and warped when wild."""
     wild = look.wildness
     periods = rng.uniform(2.6 - 0.8 * wild, 4.2 + 1.6 * wild)
     y, x = np.mgrid[0:SIDE, 0:SIDE] / SIDE * periods
@@ -68,7 +68,7 @@ def plane(look: Look, rng: Generator) -> tuple[Plane, Plane]:
 
 
 def draw(name: str, look: Look, rng: Generator) -> Image.Image:
-    """The texture by its name, in the look's two colours, as a sprite without holes."""
+    """The texture of this name, in the look's two colours, as an opaque sprite."""
     mix = np.asarray(PATTERNS[name](*plane(look, rng)), np.float32)[..., None]
     if look.odd(rng, 0.5):
         mix = 1 - mix

@@ -1,6 +1,7 @@
 """Byte-pair tokens of the embedded encoder: open_clip's vocabulary, cut to its first merges.
 
-arXiv 2103.00020, section 2.4: lower-cased words, each ended by a mark, between two marks of a text.
+arXiv 2103.00020, section 2.4: words are lower-cased and end with a mark; a text has a start and an
+end mark.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class Words:
 
 
 def _letters() -> list[str]:
-    """A printable letter for each byte: itself, or one beyond the 256th."""
+    """A printable character for each byte: its own, or one of number 256 and above."""
     plain = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), 256)]
     others = [byte for byte in range(256) if byte not in plain]
     return [chr(byte) for byte in plain] + [chr(256 + place) for place in range(len(others))]
