@@ -1,4 +1,4 @@
-"""Which classes of a task a model gets right, and what it takes the others for."""
+"""Which classes of a task a model gets right, and which classes it confuses them with."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def confusion(logits_NC: Tensor, labels_N: Tensor) -> Tensor:
 
 
 def accuracies(confusion_CC: Tensor) -> list[float | None]:
-    """Of the rows of each class, the share that is right; None for a class without rows."""
+    """The share of each class's rows that is answered right; None for a class without rows."""
     return _shares(confusion_CC.diagonal(), confusion_CC.sum(1))
 
 

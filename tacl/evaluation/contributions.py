@@ -1,9 +1,9 @@
-"""What every vector contributes to an answer: f + sum_t a_t J tau_t is a sum, so each has its part.
+"""What each vector contributes to an answer: its term of the sum f + sum_t a_t J tau_t.
 
-To the features the parts are exact. A head reads directions, W z / |z|, so its logits are affine in
-the parts only at the lengths that the answer has: at these the parts add up to the logits exactly.
-They do not say what the answer were without a vector, whose lengths would be others; leaving it out
-does (`without`).
+The features are exactly the sum of these parts. A head reads directions, W z / |z|, so its logits
+are linear in the parts only with |z| fixed: at the lengths of the answer, the parts add up to the
+logits exactly. They do not say what the answer would be without a vector, as the lengths would
+differ; `without` leaves it out.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from torch import Tensor
 from tacl.heads.columns import Columns
 from tacl.heads.head import Head
 
-SHORTEST = 1e-12  # a length below it counts as it, as in `torch.nn.functional.normalize`
+SHORTEST = 1e-12  # lengths are clamped to at least this, as in `torch.nn.functional.normalize`
 
 
 @dataclass(frozen=True)
 class Contributions:
-    """Of one row: plain_E = f(x; theta0), and beside it what inner blocks give, if heads read that;
-    and the moves_TD = a_t J(x) tau_t of each vector."""
+    """The parts of one row: plain_E = f(x; theta0), with the outputs of inner blocks beside it if
+    heads read those, and moves_TD = a_t J(x) tau_t of each vector."""
 
     plain_E: Tensor
     moves_TD: Tensor
@@ -39,7 +39,7 @@ class Contributions:
 
     @property
     def all_PD(self) -> Tensor:
-        """The base first, then the vectors."""
+        """All parts of the features: the base first, then the vectors."""
         return torch.cat([self.base_D.unsqueeze(0), self.moves_TD])
 
     def lengths(self) -> list[float]:
@@ -47,7 +47,7 @@ class Contributions:
         return self.all_PD.norm(dim=-1).tolist()
 
     def shares(self) -> list[float]:
-        """What is of each part in the features, <part, z> / |z|^2: together 1."""
+        """The share of each part in the features z, <part, z> / |z|^2; the shares add up to 1."""
         length = self.features_D.norm().clamp_min(SHORTEST)
         return (self.all_PD @ self.features_D / length**2).tolist()
 
@@ -66,7 +66,7 @@ class Contributions:
 
     def _of_head(self, head: Head) -> Tensor:
         views_PV = self.all_PD
-        if head.narrow_CD is not None:  # as `tacl.heads.head.beside`
+        if head.narrow_CD is not None:  # as in `tacl.heads.head.beside`
             base_D, inner_K = self.base_D, self.plain_E[len(self.base_D) :]
             plain_PE = self.plain_E.new_zeros(len(self.all_PD), len(self.plain_E))
             plain_PE[0] = torch.cat([base_D / _length(base_D), inner_K / _length(base_D)])

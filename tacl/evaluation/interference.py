@@ -1,10 +1,10 @@
-"""How much each vector moves the other tasks' inputs and answers, and what to warn of.
+"""How much each vector changes other tasks' features and answers, and when to warn.
 
-tau_jp(s -> t) = mean over x in D_t of |J(x) tau_s|_2 (OpenReview 1VwWi6zbxs). Relative: divided
-by tau_jp(t -> t), what the task's own vector does on its own inputs.
+tau_jp(s -> t) = mean over x in D_t of |J(x) tau_s|_2 (OpenReview 1VwWi6zbxs). The relative value is
+divided by tau_jp(t -> t), the effect of the task's own vector on its own inputs.
 
-Most of such a move changes no answer: it is common to all classes, or beside what the task's head
-looks at. So what is warned of is the move behind the head of t, the change of its logits.
+Most of such a change affects no answer: it is common to all classes, or outside what the task's
+head reads. So warnings are based on the change behind the head of t, that of its logits.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ if TYPE_CHECKING:  # reports are also written where there is no torch
 
 # On validation rows of eight text tasks (linear vectors, two seeds) no threshold is better at
 # finding the pairs that cost over 2 points: F1 0.55 at 0.3 and 0.4, 0.52 at 0.2, 0.35 at 0.5. On
-# test rows the 29 of 112 ordered pairs from 0.4 on cost 5.3 points on average, the others 0.7. Of
-# the penalised vectors' 112 pairs none reached it, and none cost more than 2.3
+# test rows the 29 of 112 ordered pairs at or above 0.4 cost 5.3 points on average, the others 0.7.
+# Of the penalised vectors' 112 pairs none reached it, and none cost more than 2.3
 # (results/interference-text8.md).
 HIGH_CHANGE = 0.4
-# Merges were published to break at norms 5 to 7 times apart; the lower end, provisionally.
+# Merges are published to break when norms differ by 5 to 7 times; provisionally the lower end.
 NORM_MISMATCH = 5.0
 
 
 @dataclass(frozen=True)
 class MeanSize:
-    """Of a move, over `rows` probe rows, with its standard error; in features or in logits."""
+    """Mean size of a change of features or logits over `rows` probe rows, with standard error."""
 
     mean: float
     standard_error: float
@@ -39,13 +39,13 @@ class MeanSize:
 
 
 def tau_jp(tangent_ND: Tensor) -> MeanSize:
-    """From J(x) tau on the probe rows. One row has no standard error: infinite."""
+    """tau_jp from J(x) tau on the probe rows. The standard error of a single row is infinite."""
     return _mean_size(tangent_ND)
 
 
 def logit_change(features_ND: Tensor, tangent_ND: Tensor, head: Head) -> MeanSize:
-    """How much J(x) tau changes the logits of rows, in logits; each row's mean is taken off, since
-    a change of all classes alike changes no answer. `features_ND` are those of theta0."""
+    """How much J(x) tau changes the logits of rows, in logits; each row's mean is subtracted, as an
+    equal change of all classes changes no answer. `features_ND` are those of theta0."""
     change_NC = head.logits(features_ND + tangent_ND) - head.logits(features_ND)
     return _mean_size(change_NC - change_NC.mean(dim=1, keepdim=True))
 
@@ -61,14 +61,14 @@ def _mean_size(moves_ND: Tensor) -> MeanSize:
 
 @dataclass(frozen=True)
 class Relative:
-    """A ratio of two measured means, with the standard error that both give it."""
+    """A ratio of two measured means, with the standard error that follows from both."""
 
     value: float
     standard_error: float
 
 
 def relative(other: MeanSize, own: MeanSize) -> Relative | None:
-    """What s does on t, over what t does there; None when the own vector does nothing."""
+    """The effect of s on t over that of t's own vector there; None when the latter is zero."""
     if own.mean == 0:
         return None
     value = other.mean / own.mean
@@ -78,8 +78,8 @@ def relative(other: MeanSize, own: MeanSize) -> Relative | None:
 
 @dataclass(frozen=True)
 class Matrix:
-    """pairs[(s, t)]: the vector of s on the probe of t, its tau_jp or its change of the logits. A
-    pair that was not measured is absent."""
+    """pairs[(s, t)]: tau_jp, or the change of the logits, of the vector of s on the probe rows of
+    t. A pair that was not measured is absent."""
 
     pairs: Mapping[tuple[str, str], MeanSize]
 
@@ -105,7 +105,7 @@ class Finding:
 
 
 def report(logits: Matrix, norms: Mapping[str, float] | None = None) -> list[Finding]:
-    """What a person should know before composing these vectors, the worst first of each kind.
+    """Warnings to read before composing these vectors, the worst of each kind first.
 
     `logits` are changes of logits.
     """

@@ -1,4 +1,4 @@
-"""The numbers of every table; definitions by which merging and continual learning are compared.
+"""The numbers of every table: the metrics by which merging and continual learning are compared.
 
 Accuracies are shares in [0, 1]. R[i, j] is the accuracy on task j after task i arrived.
 """
@@ -57,7 +57,7 @@ def class_incremental(
 def correct_among_all(
     features: Mapping[str, Tensor], labels: Mapping[str, Tensor], heads: Mapping[str, Head]
 ) -> dict[str, Tensor]:
-    """Which rows of each task are right in this, bool [N_t]."""
+    """Which rows of each task are right as in `class_incremental`, bool [N_t]."""
     columns, begins = Columns(heads), dict(zip(heads, starts(heads.values()), strict=True))
     return {t: correct(columns.logits(f), labels[t] + begins[t]) for t, f in features.items()}
 
@@ -70,8 +70,8 @@ def shares(right_by_task: Mapping[str, Tensor]) -> dict[str, float]:
 def joint_calibration(
     features: Mapping[str, Tensor], labels: Mapping[str, Tensor], heads: Mapping[str, Head]
 ) -> float:
-    """Expected calibration error of the most probable class among those of ALL tasks, which weigh
-    the same."""
+    """Expected calibration error of the most probable class among those of ALL tasks, the tasks
+    weighted equally."""
     columns, confidence, right = Columns(heads), [], []
     for task, start in zip(heads, starts(heads.values()), strict=True):
         probability_N, place_N = columns.logits(features[task]).softmax(-1).max(-1)
@@ -84,7 +84,7 @@ def joint_calibration(
 
 @dataclass(frozen=True)
 class Continual:
-    """None: undefined, because there is one task only or no zero-shot row."""
+    """Metrics of a sequence of tasks; None if undefined: for a single task, or without b."""
 
     acc: float
     aia: float
@@ -94,7 +94,7 @@ class Continual:
 
 
 def continual(R_TT: Tensor, b_T: Tensor | None = None) -> Continual:
-    """From accuracies R[i, j], ALL of them, also of tasks yet to arrive, and zero-shot b[j].
+    """Metrics from all accuracies R[i, j], also those of tasks yet to arrive, and zero-shot b[j].
 
     ACC = mean_j R[T, j]; AIA = mean_i mean_{j<=i} R[i, j]; BWT = mean_{j<T} (R[T, j] - R[j, j]);
     forgetting = mean_{j<T} (max_{l<T} R[l, j] - R[T, j]); FWT = mean_{j>1} (R[j-1, j] - b[j]).
@@ -140,7 +140,7 @@ def disentanglement_error(
 
 
 def rank_correlation(left_N: Tensor, right_N: Tensor) -> float:
-    """Spearman's: the correlation of ranks, equal values sharing theirs; 0 where nothing varies."""
+    """Spearman's correlation of ranks, where equal values share a rank; 0 if a side is constant."""
     ranks = [_ranks(values.double()) for values in (left_N, right_N)]
     centred = [rank - rank.mean() for rank in ranks]
     size = centred[0].norm() * centred[1].norm()
@@ -148,7 +148,7 @@ def rank_correlation(left_N: Tensor, right_N: Tensor) -> float:
 
 
 def _ranks(values_N: Tensor) -> Tensor:
-    """The number of smaller values plus half of the equal ones."""
+    """For each value, the number of smaller values plus half of the equal ones."""
     smaller_N = (values_N[None] < values_N[:, None]).sum(1)
     equal_N = (values_N[None] == values_N[:, None]).sum(1)
     return smaller_N + equal_N.double() / 2

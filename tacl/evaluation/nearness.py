@@ -8,17 +8,17 @@ from torch import Tensor
 
 # `centroid_distance` below which two sets are of one kind. On 64 rows two parts of one set are at
 # most 0.009 apart (17 text sets under MiniLM, 14 of pictures under EfficientNet-Lite0), two
-# different sets at least 0.065; but for CLINC150 and its domains (0.012), and two sets of tweets
+# different sets at least 0.065, except CLINC150 and its domains (0.012), and two sets of tweets
 # (0.006).
 NEAR = 0.02
-LEAST = 32  # rows, of which the means tell that much
+LEAST = 32  # fewest rows whose means are precise enough
 
 
 def centroid_distance(one_ND: Tensor, other_MD: Tensor) -> float:
-    """How far two means lie apart, squared, of the variance of a set; without what the means of so
-    few rows differ by chance, so about 0 for two parts of one set, and below it half of the time.
+    """Squared distance of two sets' means, less that expected by chance, over the sets' variance.
 
-    Infinite for fewer than LEAST rows. Features: [N, D] and [M, D].
+    For two parts of one set it is about 0, and below 0 half of the time. Infinite for fewer than
+    LEAST rows. Features: [N, D] and [M, D].
     """
     if min(len(one_ND), len(other_MD)) < LEAST:
         return math.inf
@@ -29,5 +29,5 @@ def centroid_distance(one_ND: Tensor, other_MD: Tensor) -> float:
 
 
 def are_near(one_ND: Tensor, other_MD: Tensor) -> bool:
-    """Whether they are the same kind of data."""
+    """Whether two sets of features are of the same kind of data."""
     return centroid_distance(one_ND, other_MD) < NEAR

@@ -1,7 +1,7 @@
 """Cached tangents: the linearized model is linear in tau, so evaluation is addition.
 
-With f(x; theta0) and J(x) tau_t kept for every row and vector, any subset, sign or coefficient is
-f + sum_t c_t J tau_t: no encoder runs again (arXiv 2305.12827 for the linearization).
+With f(x; theta0) and J(x) tau_t kept for every row and vector, the features under any coefficients
+are f + sum_t c_t J tau_t: the encoder need not run again (arXiv 2305.12827 for the linearization).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tacl.vectors.params import Params
 
 
 class DualForward(Protocol):
-    """What is needed of the linearized encoder."""
+    """The part of the linearized encoder that is used here."""
 
     def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]: ...
     def load_tau(self, tau: Params, /) -> None: ...
@@ -55,7 +55,7 @@ def cached_tangents(
 ) -> Cached:
     """One dual pass per vector over the items, in batches of similar length; on the CPU, float32.
 
-    The module has its own tau again afterwards.
+    The module's own tau is restored afterwards.
     """
     if not items or not taus:
         raise ValueError(f"{len(items)} items and {len(taus)} vectors: nothing to cache")
