@@ -1,6 +1,6 @@
-"""What can be put on top of features for few shots: Tip-Adapter and LP++. Both see unit features.
+"""Classifiers on features for few shots: Tip-Adapter and LP++. Both use unit features.
 
-They know no encoder: give them features of theta0, or of a composition learned from the shots.
+They need no encoder: give them features of theta0, or of a composition learned from the shots.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy, normalize, one_hot
 
 from tacl.heads.head import Head
 
-CLIP_SCALE = 100.0  # at which Tip-Adapter's alpha was published
+CLIP_SCALE = 100.0  # the scale for which Tip-Adapter's alpha was published
 ALPHA, BETA = 1.0, 5.5
 ALPHAS, BETAS = (0.0, 0.5, 1.0, 2.0, 4.0), (1.0, 2.5, 5.5, 10.0)
 LP_STEPS = 300
@@ -34,7 +34,7 @@ class TipAdapter:
 
     @staticmethod
     def of(head: Head, features_ND: Tensor, labels_N: Tensor) -> TipAdapter:
-        """alpha and beta by leaving each shot out once; as published where a class has one shot."""
+        """Chooses alpha and beta by leave-one-out; the published ones if a class has one shot."""
         values_NC = one_hot(labels_N, len(head.classes)).to(features_ND.dtype)
         adapter = TipAdapter(head, normalize(features_ND, dim=-1), values_NC)
         if values_NC.sum(0)[labels_N].min() < 2:
@@ -64,7 +64,7 @@ class TipAdapter:
 class LpPlusPlus:
     """logits_k = f' (w_k + alpha_k t_k) (arXiv 2404.02285, equation 2): a linear probe on unit f.
 
-    t_k is the head's row. alpha starts at the head's scale and w at zero, that is: at zero-shot.
+    t_k is the head's row. alpha starts at the head's scale and w at zero, which is zero-shot.
     """
 
     head: Head
@@ -73,10 +73,10 @@ class LpPlusPlus:
 
     @staticmethod
     def of(head: Head, features_ND: Tensor, labels_N: Tensor, steps: int = LP_STEPS) -> LpPlusPlus:
-        """Block coordinate majorize-minimize: steps from Lipschitz bounds, no rate to be tuned.
+        """Block coordinate majorize-minimize: steps from Lipschitz bounds, no rate to tune.
 
-        The Hessian of the softmax is at most 1/2, so that a step of the inverse bound never makes
-        the loss larger; few steps are what keeps few shots from being learnt by heart.
+        The Hessian of the softmax is at most 1/2, so that a step of the inverse bound never
+        increases the loss; the number of steps is small to keep few shots from being overfitted.
         """
         unit_ND = normalize(features_ND, dim=-1)
         cosine_NC, target_NC = unit_ND @ head.weight_CD.T, one_hot(labels_N, len(head.classes))

@@ -1,4 +1,4 @@
-"""How sure a softmax should be: the temperature that fits labelled rows, and the error of one."""
+"""Calibration of a softmax: the temperature that fits labelled rows, and the calibration error."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ BINS = 15
 
 
 def balanced_weights(counts: Iterable[int]) -> Tensor:
-    """Weights of the rows of several tasks, one task after the other, by which tasks weigh the same
-    however many rows they have."""
+    """Row weights of several tasks, one task after the other, that give every task the same total
+    weight."""
     return torch.cat([torch.full((count,), 1 / count) for count in counts])
 
 
@@ -37,10 +37,10 @@ def fit_temperature(
 ) -> TemperatureFit:
     """The b >= 0 with the least cross-entropy of softmax(b s), by golden section on log b.
 
-    The loss is convex in b, so that it has one valley in log b. `smoothing` of each label is spread
-    over all classes: without it rows that are all answered right have their valley at HIGHEST.
-    `weight_N`: of the rows; default, all weigh the same. `others_N`: scores of one more class, that
-    b does not multiply.
+    The loss is convex in b, so it has one minimum in log b. `smoothing` is the part of each label
+    that is spread over all classes: without it, the minimum of rows that are all answered right is
+    at HIGHEST. `weight_N`: weights of the rows, equal by default. `others_N`: scores of one more
+    class, which b does not multiply.
     """
     scores_NC = scores_NC.double()
     weight_N = torch.ones(len(labels_N)) if weight_N is None else weight_N
@@ -75,7 +75,7 @@ def _golden_section(value: Callable[[float], float], low: float, high: float) ->
 def calibration_error(confidence_N: Tensor, right_N: Tensor, weight_N: Tensor) -> float:
     """Expected |confidence - accuracy| over 15 bins of equal mass (arXiv 1909.10155).
 
-    The mass of a row is its weight: 1 / n_t makes tasks equal.
+    The mass of a row is its weight; weights of 1 / n_t make tasks equal.
     """
     order_N = confidence_N.argsort(stable=True)
     mass_N = weight_N.double()[order_N] / weight_N.double().sum()

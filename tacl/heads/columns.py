@@ -1,6 +1,6 @@
 """The heads of a model side by side: one column for each class of each task.
 
-Asked for a task, its own columns compete: P(class | x, task). Asked without one, all columns do, in
+If the task is given, its own columns compete: P(class | x, task). If not, all columns compete in
 one softmax: P(task | x) P(class | x, task), where P(task | x) is the sum over the task's columns.
 """
 
@@ -18,7 +18,7 @@ from tacl.heads.head import Head, beside
 
 @dataclass(frozen=True)
 class Columns:
-    """`heads`, by task, give the columns in their order."""
+    """The columns of `heads`, by task, in their order."""
 
     heads: Mapping[str, Head]
 
@@ -27,11 +27,11 @@ class Columns:
         return {task: head.classes for task, head in self.heads.items()}
 
     def narrow(self) -> Columns:
-        """Of the moved features alone."""
+        """The columns that read the moved features alone."""
         return Columns({task: head.narrow() for task, head in self.heads.items()})
 
     def logits(self, features_BD: Tensor, plain_BE: Tensor | None = None) -> Tensor:
-        """Of all columns, [B, C]. With what rows are at theta0, each head takes what it sees."""
+        """Logits of all columns, [B, C]. If `plain_BE` is given, each head reads its own views."""
         return torch.cat(list(self._logits(features_BD, plain_BE).values()), -1)
 
     def within(self, features_BD: Tensor, plain_BE: Tensor | None = None) -> dict[str, Tensor]:
@@ -46,7 +46,7 @@ class Columns:
         return dict(zip(self.heads, shares_BC.split(sizes, -1), strict=True))
 
     def _logits(self, features_BD: Tensor, plain_BE: Tensor | None) -> dict[str, Tensor]:
-        """What heads share is made once, however many there are: views, and these of length 1."""
+        """Logits by task; the views that heads share are computed and normalised only once."""
         heads, seen = self.heads.items(), dict.fromkeys(self.heads, features_BD)
         if plain_BE is not None and any(head.narrow_CD is not None for _, head in heads):
             seen_BV = beside(plain_BE, features_BD)

@@ -1,10 +1,10 @@
 """Heads fitted again: one softmax over the classes of several tasks, on labelled rows under sums.
 
-A head that is made before training knows class names or means of f(x; theta0), and nothing of what
-the vectors do. Once vectors are there, each task's labelled rows are seen as models see them:
-f + J (tau_t + sum of some other vectors). Which others is drawn anew for every group of rows, so
-that a task's columns hold in whatever sum its vector stands, and a user's model takes the columns
-of its tasks (results/heads-choice.md has what other ways gave).
+A head that is made before training uses class names or means of f(x; theta0), not the effect of the
+vectors. Once vectors exist, heads are fitted on each task's labelled rows as models see them:
+f + J (tau_t + sum of some other vectors). The others are drawn anew for every group of rows, so
+that a task's columns are valid in any sum with its vector; a user's model takes the columns of its
+tasks (results/heads-choice.md has the results of other ways).
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from tacl.heads.head import Head, beside, starts, union
 from tacl.heads.novelty import GENERIC, Novelty
 from tacl.heads.probe import STEPS, chosen_probe, nothing, of_length_one
 
-FEWER_STEPS = 40  # from columns that others, which were fitted before, leave little to find
+FEWER_STEPS = 40  # enough for a block's columns, as the other heads are already fitted
 DRAWS = 8  # sums of vectors under which the rows of a task are seen
 
 
 @dataclass(frozen=True)
 class LabelledFeatures:
-    """features_ND of labelled rows of one task, labels_N among its classes."""
+    """features_ND of labelled rows of one task, and their labels_N among its classes."""
 
     features_ND: Tensor
     labels_N: Tensor
@@ -41,9 +41,9 @@ class LabelledFeatures:
 
 @dataclass(frozen=True)
 class KeptHeads:
-    """Heads of other tasks, fitted before, that stay as they are (`tacl.heads.block`); those of all
-    views of a row, and at theta0. `beside`: the tasks whose rows take part, and how many of each.
-    """
+    """Heads of other tasks, fitted earlier, that do not change (`tacl.heads.block`): `answering`
+    ones read all views of a row, `frozen` ones read theta0. `beside`: the tasks whose rows take
+    part, with the number of rows."""
 
     answering: Mapping[str, Head] = field(default_factory=dict)
     frozen: Mapping[str, Head] = field(default_factory=dict)
@@ -51,8 +51,8 @@ class KeptHeads:
 
 
 def drawn_sums(tasks: Sequence[str]) -> list[frozenset[str]]:
-    """DRAWS sets of tasks whose vectors are summed: every second is of all tasks, the others are of
-    all sizes alike. A function of the tasks' names, whatever their order."""
+    """DRAWS sets of tasks whose vectors are summed: every second has all tasks, the others have any
+    size with about equal chance. A function of the tasks' names, not of their order."""
     return [
         frozenset(tasks) if draw % 2 == 0 else _some(sorted(tasks), f"sum 0 {draw}")
         for draw in range(DRAWS)
@@ -74,11 +74,11 @@ def fitted_heads(
 ) -> dict[str, Head]:
     """The columns of every task, from one multinomial logistic regression over all of them.
 
-    It is drawn towards the heads that the vectors were `trained` under. Its weight decay and its
-    temperature are those by which validation rows are least surprising, tasks weighing the same
-    however many rows they have. The scale of a head holds the temperature: the softmax over columns
-    of several tasks is P(task, class | x). Heads of other tasks that are `kept` take part as they
-    are, some of them with rows. `between`: see `chosen_probe`.
+    Weights decay towards the heads that the vectors were `trained` under. Weight decay and
+    temperature are chosen for the least cross-entropy on validation rows, with tasks weighted
+    equally. The scale of a head includes the temperature: the softmax over columns of several tasks
+    is P(task, class | x). Heads of other tasks that are `kept` take part unchanged, some of them
+    with rows. `between`: see `chosen_probe`.
     """
     prior, begins = union(list(trained.values())), starts(trained.values())
     staying = [task for task in kept or () if task in train]
@@ -111,7 +111,7 @@ def fitted_heads(
 
 
 def _logit(heads: Mapping[str, Head], features_ND: Tensor) -> Tensor:
-    """Of all their classes as one, [N]."""
+    """The logit of all classes of these heads as one class, [N]."""
     parts = features_ND.float().split(PART)
     return torch.cat([Columns(heads).logits(part_BD).logsumexp(-1) for part_BD in parts])
 
@@ -124,11 +124,11 @@ def frozen_heads(
     kept: KeptHeads | None = None,
     between: Callable[[], None] = nothing,
 ) -> tuple[dict[str, Head], Novelty]:
-    """Heads from rows at theta0, f and what inner blocks give, and what tells rows of none of
-    some tasks.
+    """Heads fitted on rows at theta0 (f and the outputs of inner blocks), and a Novelty, which
+    detects rows that belong to none of some tasks.
 
-    `generic`: features_ND of samples of no task, to learn from and to judge by. They have a column
-    of their own in the fit. There are rows of tasks with `kept` heads, too.
+    `generic`: features_ND of samples of no task, for learning and for judging. They have a column
+    of their own in the fit. `train` and `validation` also have rows of tasks with `kept` heads.
     """
     kept = kept or KeptHeads()
     wide = {task: _beside_inner(head, generic[0].shape[1]) for task, head in trained.items()}
@@ -158,7 +158,7 @@ def frozen_heads(
 def _taking_part(
     rows: Mapping[str, LabelledFeatures], kept: KeptHeads
 ) -> dict[str, LabelledFeatures]:
-    """All of the tasks that are fitted, and so many of those beside them."""
+    """All rows of the tasks that are fitted, and `kept.beside` rows of the tasks that stay."""
     found = {task: own for task, own in rows.items() if task not in kept.frozen}
     for task, count in kept.beside.items():
         own = rows[task]
@@ -175,11 +175,11 @@ def answering_heads(
     kept: KeptHeads | None = None,
     between: Callable[[], None] = nothing,
 ) -> dict[str, Head]:
-    """The same from rows at theta0 and under sums, side by side; with the weights for the latter
-    alone.
+    """Heads fitted on rows at theta0 and under sums, side by side; `narrow_CD` has the weights for
+    rows under sums alone.
 
-    Drawn half towards the heads of the training and half towards those that were fitted at theta0,
-    the `frozen` ones: there a row costs one forward pass, and all rows take part.
+    Weights decay half towards the heads of the training and half towards the `frozen` ones, which
+    were fitted at theta0: there a row costs one forward pass, so all rows take part.
     """
     stay = kept.answering if kept else {}
     both = {task: _half(trained[task], frozen[task]) for task in trained}
@@ -196,7 +196,7 @@ def answering_heads(
 def views(
     pairs: Mapping[str, tuple[LabelledFeatures, LabelledFeatures]],
 ) -> dict[str, LabelledFeatures]:
-    """Rows of every task as the heads see them."""
+    """Rows of every task as the heads read them (`beside`)."""
     return {
         task: LabelledFeatures(beside(plain.features_ND, moved.features_ND), moved.labels_N)
         for task, (plain, moved) in pairs.items()
@@ -210,7 +210,7 @@ def _under_sums(
 
 
 def _beside_inner(trained: Head, width: int) -> Head:
-    """The same logits from rows of that width: f, and beside it what inner blocks give."""
+    """A head with the same logits on rows of `width`: f, and beside it outputs of inner blocks."""
     more = width - trained.weight_CD.shape[1]
     if not more:
         return trained
@@ -218,8 +218,8 @@ def _beside_inner(trained: Head, width: int) -> Head:
 
 
 def _parted(frozen: Head, trained: Head) -> tuple[Tensor, Tensor]:
-    """Weights at the scale of `trained` that give the logits of `frozen` from f and from what each
-    inner block gives, of length 1."""
+    """Weights, at the scale of `trained`, that give the logits of `frozen` from f and from the
+    output of each inner block, all of length 1."""
     width = trained.weight_CD.shape[1]
     scale = frozen.scale / trained.scale
     if frozen.weight_CD.shape[1] > width:
@@ -228,7 +228,7 @@ def _parted(frozen: Head, trained: Head) -> tuple[Tensor, Tensor]:
 
 
 def _half(trained: Head, frozen: Head) -> Head:
-    """The mean of the logits of both on the moved features, of `frozen` as far as f goes."""
+    """The mean of the logits of both on the moved features; of `frozen`, the part that reads f."""
     return replace(trained, weight_CD=(trained.weight_CD + _parted(frozen, trained)[0]) / 2)
 
 

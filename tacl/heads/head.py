@@ -1,6 +1,7 @@
 """Frozen classification heads: logits = s W f / |f|, with unit rows in W.
 
-Computed once from theta0: class-name text through the text tower, or class means of features.
+They are computed once from theta0: from class names by the text tower, or as class means of
+features.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from tacl.vectors.params import Params
 
 
 class RowLoss(Protocol):
-    """What a loop needs of a head, or of several: the loss of each row."""
+    """The part of a head, or of several joined, that the training loop uses: the loss per row."""
 
     def losses(self, features_BD: Tensor, labels_B: Tensor) -> Tensor: ...
     def to(self, device: torch.device | str, /) -> Self: ...
@@ -30,13 +31,13 @@ class RowLoss(Protocol):
 
 @dataclass(frozen=True)
 class Head:
-    """Row c of weight_CD belongs to classes[c]; unit rows, but where a probe learned them.
+    """A classifier. Row c of weight_CD is of classes[c], and of length 1 unless a probe learned it.
 
-    `scale` multiplies cosines, so logits have no unit. With `narrow_CD`, `weight_CD` reads the
-    views of a row (`beside`); `narrow_CD` reads f + J tau alone, for where nothing
-    else is known, as in an exported model.
+    `scale` multiplies cosines, so logits have no unit. If there is a `narrow_CD`, `weight_CD` reads
+    all views of a row (`beside`), and `narrow_CD` reads f + J tau alone, for use where nothing else
+    is known, as in an exported model.
 
-    Raises ValueError for other than one class a row.
+    Raises ValueError unless there is one class for each row.
     Source: CLIP, arXiv 2103.00020, classifies by scaled cosines.
     """
 
@@ -50,22 +51,22 @@ class Head:
             raise ValueError(f"{self.weight_CD.shape[0]} rows for {len(self.classes)} classes")
 
     def logits(self, features_BD: Tensor) -> Tensor:
-        """[B, C]; features before normalisation."""
+        """Logits [B, C] of features before normalisation."""
         return self.of_unit(normalize(features_BD, dim=-1))
 
     def of_unit(self, unit_BD: Tensor) -> Tensor:
-        """[B, C], of features of length 1, which heads may share."""
+        """Logits [B, C] of features of length 1, which several heads may share."""
         return self.scale * unit_BD @ self.weight_CD.T
 
     def views(self, plain_BE: Tensor, moved_BD: Tensor) -> Tensor:
-        """What it sees of rows as they are at theta0 and with f(x) + J(x) tau. Raises BaseMismatch
-        when it was fitted on other inner blocks."""
+        """What this head reads of rows, given them at theta0 and f(x) + J(x) tau. Raises
+        BaseMismatch when it was fitted on other inner blocks."""
         if self.narrow_CD is None:
             return moved_BD
         return self.own_views(beside(plain_BE, moved_BD), moved_BD)
 
     def own_views(self, seen_BV: Tensor, moved_BD: Tensor) -> Tensor:
-        """The same, where all views of rows are there (`beside`)."""
+        """Like `views`, given all views of rows (`beside`)."""
         if self.narrow_CD is None:
             return moved_BD
         if self.weight_CD.shape[1] not in (seen_BV.shape[-1], 3 * moved_BD.shape[-1]):
@@ -73,12 +74,12 @@ class Head:
         return self.read(seen_BV)
 
     def read(self, rows_BV: Tensor) -> Tensor:
-        """As much of rows as it has weights for: heads of an earlier version of TACL read no inner
-        blocks, which come last."""
+        """The columns of rows that it has weights for: heads of an earlier version of TACL do not
+        read inner blocks, which come last."""
         return rows_BV[..., : self.weight_CD.shape[1]]
 
     def narrow(self) -> Head:
-        """The head of the moved features alone: logits of f + J tau, [B, D]."""
+        """The head that reads the moved features alone: f + J tau, [B, D]."""
         if self.narrow_CD is None:
             return self
         return Head(self.narrow_CD, self.scale, self.classes)
@@ -88,12 +89,12 @@ class Head:
         return cross_entropy(self.logits(features_BD), labels_B, reduction="none")
 
     def to(self, device: torch.device | str) -> Head:
-        """The same with its weights on this device; in the dtype that they have."""
+        """A copy with its weights on this device, in the dtype that they have."""
         narrow_CD = None if self.narrow_CD is None else self.narrow_CD.to(device)
         return Head(self.weight_CD.to(device), self.scale, self.classes, narrow_CD)
 
     def to_params(self) -> Params:
-        """Tensors alone, so that a head can be stored where tensors are."""
+        """The head as tensors alone, so that it can be stored in a file of tensors."""
         names = torch.frombuffer(bytearray(json.dumps(self.classes).encode()), dtype=torch.uint8)
         scale = torch.tensor(self.scale, dtype=torch.float64)
         found = {"weight": self.weight_CD.cpu().contiguous(), "scale": scale, "classes": names}
@@ -103,16 +104,16 @@ class Head:
 
     @staticmethod
     def from_params(params: Params) -> Head:
-        """What `to_params` made of a head. KeyError or ValueError: it was something else."""
+        """The head that `to_params` wrote; raises KeyError or ValueError for anything else."""
         classes = json.loads(bytes(params["classes"].tolist()).decode())
         return Head(params["weight"], params["scale"].item(), tuple(classes), params.get("narrow"))
 
 
 def beside(plain_BE: Tensor, moved_BD: Tensor) -> Tensor:
-    """Views of a row, [B, 2D + E]: z = f + J tau, f itself, J tau, and what inner blocks give at
-    theta0, if plain_BE has that beside f; each of length 1, as is each block's.
+    """Views of rows, [B, 2D + E]: z = f + J tau, f, J tau, and the outputs of inner blocks at
+    theta0, if plain_BE has them beside f; each view, and each block's output, has length 1.
 
-    f is out of the way of other tasks' vectors, J tau tells whose vector moves the row.
+    f is not affected by other tasks' vectors; J tau shows whose vector moves the row.
     """
     width = moved_BD.shape[-1]
     plain_BD, inner_BK = plain_BE[..., :width], plain_BE[..., width:]
@@ -132,8 +133,9 @@ def text_head(
 ) -> Head:
     """Unit text features of every class, averaged over the templates, normalised again: [C, D].
 
-    Templates have {} where the class name goes; None are the base model's. Raises BadConfig for one
-    that has not, BadBase for a base model without a text tower. Source: CLIP, arXiv 2103.00020.
+    Templates have {} where the class name goes; None stands for the base model's. Raises BadConfig
+    for one without {}, BadBase for a base model without a text tower. Source: CLIP, arXiv
+    2103.00020.
     """
     templates = tuple(templates or backbone.templates)
     for template in templates:
@@ -167,7 +169,7 @@ def prototype_head(
 
 
 def starts(heads: Iterable[Head]) -> list[int]:
-    """Where the columns of each begin among those of all."""
+    """The index of each head's first column among the columns of all."""
     return [*accumulate((len(head.classes) for head in heads), initial=0)][:-1]
 
 

@@ -1,8 +1,8 @@
-"""Joint training: ONE tau over the labelled rows of all tasks, the ceiling of every merge (MTL).
+"""Joint training: ONE tau over the labelled rows of all tasks, the upper bound of merges (MTL).
 
-The loop is the one of `train`. Rows of all tasks are one data set with classes numbered through,
-so that every batch is mixed; each row is judged among the classes of its own task only, as at
-evaluation, where the task is known.
+The loop is that of `train`. Rows of all tasks form one data set with classes numbered across tasks,
+so that every batch is mixed; the loss of a row is over the classes of its own task only, as at
+evaluation with the task known.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from tacl.heads.head import Head, starts, union
 
 @dataclass(frozen=True)
 class JointHead:
-    """All heads in a row; task_C says to which task a class belongs, sign_T what its loss counts.
+    """All heads joined; task_C gives the task of each class, sign_T the factor of a task's loss.
 
-    A sign of -1 makes a task one that is to be unlearned.
+    A sign of -1 makes a task one to be unlearned.
     """
 
     head: Head
@@ -32,7 +32,7 @@ class JointHead:
 
     @classmethod
     def of(cls, heads: Sequence[Head], signs: Sequence[float] | None = None) -> Self:
-        """Heads in order; of different scales each keeps its own logits."""
+        """Joins heads in order; each keeps its own logits, also if their scales differ."""
         signs_T = torch.tensor(signs or [1.0] * len(heads))
         tasks = [task for task, head in enumerate(heads) for _ in head.classes]
         return cls(union(heads), torch.tensor(tasks), signs_T)

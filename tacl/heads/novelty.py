@@ -1,10 +1,10 @@
 """None of these: whether an input belongs to any task of a model (open-set recognition).
 
-At theta0 one softmax is over the classes of every task that heads are fitted of, and one more for
-the generic samples, which are of no task. What it gives to the tasks of a model is the probability
-that a row belongs there; what it gives to others, that it does not. Of what nobody has shown it, it
-knows nothing: so a row also has to be as near to the classes of these tasks as their own rows are
-(results/heads-choice.md has what either gives alone).
+At theta0 one softmax is over the classes of every task with fitted heads, and one more class for
+the generic samples, which are of no task. Its probability of the tasks of a model is that a row
+belongs to the model; that of all others, that it does not. It knows nothing of inputs unlike any
+that it was fitted on: so a row must also be as near to the classes of the model's tasks as their
+own rows are (results/heads-choice.md has the results of each alone).
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from tacl.heads.head import Head, union
 from tacl.heads.mahalanobis import Mahalanobis
 from tacl.vectors.params import Params
 
-GENERIC = ""  # in the place of a task's name: samples of no task
-KEPT = 0.95  # of a model's own rows belong to it
-REMEMBERED = 100  # of different models
-JUDGED = 2000  # validation rows of all tasks together, from which the threshold of a model comes
+GENERIC = ""  # in place of a task's name: samples of no task
+KEPT = 0.95  # share of a model's own rows that count as belonging to it
+REMEMBERED = 100  # models whose scores are remembered
+JUDGED = 2000  # validation rows of all tasks together, which give the threshold of a model
 
 
 @dataclass(frozen=True)
 class ReferenceScores:
-    """What validation rows of a model's tasks have, each in rising order: P(the tasks | x), and how
-    near they are; and the least typicality that KEPT of them reach."""
+    """Scores of the validation rows of a model's tasks, each in rising order: P(the tasks | x), and
+    their nearness (minus the distance); and the typicality that the share KEPT of them reach."""
 
     belonging_N: Tensor
     near_N: Tensor | None
@@ -40,9 +40,10 @@ class ReferenceScores:
 
 @dataclass(frozen=True)
 class Novelty:
-    """`head`: columns of the tasks, `sizes` of each. Of validation rows of the task `task_N`
-    `probability_NT` is P(task | x), and `distance_NT` the distance to each task. Without `space`,
-    as in a home of an earlier version, nothing is near or far."""
+    """Detects rows of no task. `head` has the columns of the tasks, `sizes` how many of each. For
+    validation rows, of the task numbered `task_N`, `probability_NT` is P(task | x) and
+    `distance_NT` the distance to each task. Without `space`, as in a home of an earlier version,
+    distances are not used."""
 
     head: Head
     sizes: Mapping[str, int]
@@ -50,7 +51,7 @@ class Novelty:
     task_N: Tensor
     space: Mahalanobis | None = None
     distance_NT: Tensor | None = None
-    # By the tasks: whoever asks a model often asks for the same one.
+    # By the set of tasks: queries often repeat for the same model.
     _known: dict[frozenset[str], ReferenceScores] = field(
         default_factory=dict, init=False, repr=False
     )
@@ -61,10 +62,9 @@ class Novelty:
         train: Mapping[str, tuple[Tensor, Tensor]],
         validation: Mapping[str, Tensor],
     ) -> Novelty:
-        """From heads that were fitted together on f(x; theta0), and features_ND there with their
-        labels_N; of a task without `train`, as of the generic samples, no row is near.
-
-        Of a task its share of JUDGED is chosen, whatever the order of its rows.
+        """From heads that were fitted together at theta0, features_ND and labels_N to train on, and
+        features_ND to validate on. No row is near to a task without `train` rows, such as the
+        generic samples. Each task has an equal share of the JUDGED rows, whatever its rows' order.
         """
         most = max(1, JUDGED // len(heads))
         sizes = {task: len(head.classes) for task, head in heads.items()}
@@ -82,15 +82,15 @@ class Novelty:
         return Novelty(*found, space, torch.cat(far) if far else None)
 
     def belonging(self, plain_NE: Tensor, tasks: Collection[str]) -> Tensor:
-        """P(some of the tasks | x), [N], of rows as they are at theta0."""
+        """P(x is of one of the tasks), [N], of rows at theta0."""
         shares_NC = self.head.logits(self.head.read(plain_NE)).softmax(-1)
         sizes_T = torch.tensor([*self.sizes.values()])
         own_C = self._own(tasks).repeat_interleave(sizes_T)
         return shares_NC[:, own_C].sum(-1).clamp_max(1)  # rounded, a sum may be more
 
     def typicality(self, plain_NE: Tensor, tasks: Collection[str]) -> Tensor:
-        """Of the tasks' own validation rows and the row itself, the share whose `belonging` is no
-        higher, times the share of those that are no nearer to a class of the tasks; [N]."""
+        """Among the tasks' own validation rows and the row itself, the share whose `belonging` is
+        not higher, times the share that is not nearer to a class of the tasks; [N]."""
         return self._at(plain_NE, self.belonging(plain_NE, tasks), tasks)
 
     def told(self, plain_NE: Tensor, tasks: Collection[str]) -> tuple[Tensor, Tensor]:
@@ -107,7 +107,8 @@ class Novelty:
         return self._typical(self._of(tasks), belonging_N, far_N)
 
     def threshold(self, tasks: Collection[str]) -> float:
-        """What KEPT of the tasks' own validation rows reach; 0 for tasks without any."""
+        """The typicality that the share KEPT of the tasks' own validation rows reach; 0 without
+        rows."""
         return self._of(tasks).threshold
 
     def _of(self, tasks: Collection[str]) -> ReferenceScores:
@@ -123,10 +124,10 @@ class Novelty:
             if len(self._known) >= REMEMBERED:
                 self._known.clear()
             self._known[asked] = found
-        return found  # whatever other threads have made of what is remembered
+        return found  # not read from _known, which other threads may have cleared
 
     def _judged(self, own_T: Tensor, which_N: Tensor) -> tuple[Tensor, Tensor | None]:
-        """P(the tasks | x) of these validation rows, and their distance to the tasks."""
+        """P(the tasks | x) of the validation rows `which_N`, and their distance to the tasks."""
         belonging_N = self.probability_NT[which_N][:, own_T].sum(-1).clamp_max(1)
         distance_NT = None if self.distance_NT is None else self.distance_NT[which_N]
         return belonging_N, None if distance_NT is None else self._nearest(distance_NT, own_T)
@@ -145,7 +146,7 @@ class Novelty:
         return typical_N
 
     def _own(self, tasks: Collection[str]) -> Tensor:
-        """Which of all tasks are among these, bool [T]."""
+        """Which of all tasks are in `tasks`, bool [T]."""
         return torch.tensor([task in tasks for task in self.sizes])
 
     def auroc_against(self, own: Mapping[str, Tensor], foreign_ND: Tensor) -> float:
@@ -156,8 +157,8 @@ class Novelty:
         return sum(areas) / len(areas)
 
     def auroc(self, own: Mapping[str, Tensor]) -> float | None:
-        """The same against the judged rows of every other task, mean over all pairs of a task and
-        another. None where there is no other."""
+        """Like `auroc_against`, but against the stored validation rows of every other task; the
+        mean over all pairs of an own task and another. None if there is no other."""
         own_T, known = self._own(own), self._of(own)
         others = [
             self._typical(known, *self._judged(own_T, self.task_N == other))
@@ -178,7 +179,7 @@ class Novelty:
 
     @staticmethod
     def from_params(params: Params) -> Novelty:
-        """Those of an earlier version have no space."""
+        """The object that `to_params` wrote; those of an earlier version have no `space`."""
         head, space = (_part(params, name) for name in ("head.", "space."))
         sizes = json.loads(bytes(params["sizes"].tolist()).decode())
         found = Head.from_params(head), sizes, params["judged"], params["whose"]
@@ -194,14 +195,14 @@ def _part(params: Params, prefix: str) -> Params:
 
 
 def _share(rising_M: Tensor, values_N: Tensor, beside: int) -> Tensor:
-    """The share of the first and of the value itself that is no higher, [N]. `beside` them is 1
-    value, or 0 where it is among them: so it is as high as theirs, however few they are."""
+    """For each value, the share of `rising_M` and of the value itself that is not higher, [N].
+    `beside` is 1, or 0 if the values are already in `rising_M`: then they count only once."""
     below_N = torch.searchsorted(rising_M, values_N.contiguous(), right=True)
     return (below_N + beside) / (len(rising_M) + beside)
 
 
 def roc_auc(higher_N: Tensor, lower_M: Tensor) -> float:
-    """The chance that one of the first is higher than one of the second; ties count half."""
+    """The probability that a value of the first is above one of the second; ties count half."""
     order_M = lower_M.sort().values
     below_N = torch.searchsorted(order_M, higher_N.contiguous())
     equal_N = torch.searchsorted(order_M, higher_N.contiguous(), right=True) - below_N

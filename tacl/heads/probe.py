@@ -15,13 +15,13 @@ from tacl.heads.calibration import fit_temperature
 from tacl.heads.head import Head
 
 WEIGHT_DECAYS = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)  # of |W|^2, on unit features
-STEPS = 200  # at most, of one weight
-SCALE = 16.0  # of a head that is found; it takes no part in the minimum
+STEPS = 200  # at most, for one weight decay
+SCALE = 16.0  # of the resulting head; it does not affect the minimum
 NEIGHBOURS = (1, 5, 10, 20, 50)
 
 
 def nothing() -> None:
-    """Between two regressions."""
+    """Does nothing: the default for `between`."""
 
 
 def _unwrapped(name: str) -> Any:
@@ -40,7 +40,7 @@ Rows = tuple[Tensor, Tensor]  # features_ND, labels_N
 
 
 def of_length_one(rows: Rows) -> Rows:
-    """What a probe learns from, float32."""
+    """The rows with their features normalised to length 1, float32: what a probe learns from."""
     features_ND, labels_N = rows
     return normalize(features_ND.float(), dim=-1), labels_N
 
@@ -55,13 +55,13 @@ def probe_head(
     others_N: Tensor | None = None,
     steps: int = STEPS,
 ) -> Head:
-    """The minimum of mean cross-entropy + weight / 2 |s W - s0 W0|^2 over the logits s W z / |z|,
-    from rows `of_length_one`.
+    """The head with the least mean cross-entropy of the logits s W z / |z| plus the penalty
+    weight / 2 |s W - s0 W0|^2, from rows `of_length_one`.
 
-    `prior` is the head s0 W0 towards which weights are drawn; without it, towards 0. Convex, so any
-    start gives the same head; a near one is sooner there. The rows of W are not unit: lengths are
-    learned. `others_N` are logits of one more column, of classes whose weights stay as they are;
-    rows of theirs have the label that comes after those of `classes`.
+    `prior` is the head s0 W0 that weights decay to; without it, 0. The problem is convex, so any
+    start gives the same head; a near one takes fewer steps. Rows of W are not of length 1: lengths
+    are learned. `others_N` are logits of one more column, for classes whose weights do not change;
+    their rows have the label that follows those of `classes`.
     """
     centre_CD = torch.zeros(len(classes), unit_ND.shape[1])
     if prior is not None:
@@ -98,15 +98,15 @@ def chosen_probe(
     steps: int = STEPS,
     between: Callable[[], None] = nothing,
 ) -> tuple[Head, float]:
-    """The head at the temperature that fits the validation rows, and its weight: the one of
-    `weights`, given in falling order, by which these rows are then least surprising.
+    """The best head at the temperature that fits the validation rows, and its weight decay: that of
+    `weights`, given in falling order, with the least cross-entropy on these rows.
 
-    `train` are rows `of_length_one`, made by the caller: of many rows there is then no other copy.
-    Stops at the first weight that is worse than the one before. One more row of any class is among
-    the validation rows (after Platt, 1999), so that few rows that are all right make nobody sure.
-    `mass_N`: how much each of them counts; default, all the same. `others`: see `probe_head`, of
-    both sets of rows; no temperature moves them. `between` is called before each weight: what it
-    raises ends the search.
+    `train` are rows `of_length_one`, made by the caller so that there is no second copy of many
+    rows. The search stops at the first weight that is worse than the one before. The validation
+    labels are smoothed as if one more row had any class (after Platt, 1999), so that a few rows,
+    all right, do not give high confidence. `mass_N`: weights of the validation rows, equal by
+    default. `others`: see `probe_head`, for both sets of rows; the temperature does not apply to
+    them. `between` is called before each weight; an exception from it ends the search.
     """
     features_ND, labels_N = validation
     learned_by, judged_by = others or (None, None)
@@ -140,7 +140,7 @@ class Neighbours:
         return Neighbours(unit_ND, labels_N, tuple(classes), min(count, len(labels_N)))
 
     def logits(self, features_BD: Tensor) -> Tensor:
-        """log of the shares of the votes, [B, C]."""
+        """The logarithm of each class's share of the votes, [B, C]."""
         near = (normalize(features_BD.float(), dim=-1) @ self.keys_ND.T).topk(self.count)
         vote_BKC = one_hot(self.labels_N[near.indices], len(self.classes)).float()
         share_BK = (near.values / 0.1).softmax(-1)

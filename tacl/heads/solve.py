@@ -17,9 +17,9 @@ Rows = tuple[Tensor, Tensor]  # features_ND, labels_N among the classes of the r
 
 @dataclass(frozen=True, eq=False)
 class Moments:
-    """Of labelled rows, float64. All rows of a task weigh the same together, however many they are,
-    and so do its classes in the prior; `share_C` is a class's part of all weight, and `within_DD`
-    the covariance around the class means."""
+    """Moments of labelled rows, float64. Tasks have equal total weight, whatever their number of
+    rows, and the classes of a task have equal priors; `share_C` is a class's part of all weight,
+    and `within_DD` the covariance around the class means."""
 
     share_C: Tensor
     prior_C: Tensor
@@ -28,7 +28,8 @@ class Moments:
 
     @staticmethod
     def of(rows: Iterable[tuple[str, Rows]], classes: Mapping[str, Sequence[str]]) -> Moments:
-        """Of tasks of one encoder, columns in their order. EmptySplit: a class has no row."""
+        """Moments of tasks of one encoder, columns in the tasks' order. Raises EmptySplit if a
+        class has no row."""
         found = [_moments(task, *own, classes[task]) for task, own in rows]
         shares, priors, means, withins = zip(*found, strict=True)
         return Moments(
@@ -42,7 +43,7 @@ class Moments:
 def _moments(
     task: str, features_ND: Tensor, labels_N: Tensor, classes: Sequence[str]
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Of one task: shares and priors of its classes, their means, and the scatter of a row."""
+    """Shares, priors and means of one task's classes, and the covariance around these means."""
     counts_C = torch.bincount(labels_N, minlength=len(classes))
     none = [name for name, count in zip(classes, counts_C.tolist(), strict=True) if not count]
     if none:
@@ -58,13 +59,13 @@ def _moments(
 
 @dataclass(frozen=True)
 class LinearHead:
-    """logits = z W' + b, features as they are."""
+    """logits = z W' + b, of features z that are not normalised."""
 
     weight_CD: Tensor
     bias_C: Tensor
 
     def logits(self, features_BD: Tensor) -> Tensor:
-        """[B, C]."""
+        """Logits [B, C]."""
         return features_BD @ self.weight_CD.T + self.bias_C
 
 
@@ -100,14 +101,14 @@ def _solved(matrix_DD: Tensor, right_CD: Tensor, ridge: float) -> Tensor:
 def expanded(features_ND: Tensor, width: int, seed: int) -> Tensor:
     """relu(R z / |z|) with `width` Gaussian rows in R, [N, width], in the features' precision.
 
-    Statistics add up only under one R, so its seed belongs to whoever adds
+    Statistics can be added only under the same R, so the caller that adds them chooses its seed
     (RanPAC, arXiv 2307.02251).
     """
     projection_DW = _projection(features_ND.shape[1], width, seed)
     return relu(normalize(features_ND, dim=-1) @ projection_DW.to(features_ND))
 
 
-@lru_cache(maxsize=4)  # rows come task by task, and 2,000 x 1,280 numbers take a while to draw
+@lru_cache(maxsize=4)  # rows come task by task, and drawing 2,000 x 1,280 numbers takes a while
 def _projection(dimension: int, width: int, seed: int) -> Tensor:
     random = torch.Generator().manual_seed(seed)
     return torch.randn(dimension, width, generator=random, dtype=torch.float64)
