@@ -1,1 +1,1 @@
-"""The shapes of other libraries over TACL in memory; each needs its optional extra."""
+"""TACL behind the interfaces of other libraries; each needs its optional extra."""

@@ -1,7 +1,7 @@
-"""An exported model as a pyfunc: of which task and class each row is.
+"""An exported model as a pyfunc that predicts the task and class of each row.
 
-MLflow keeps this file beside the model and runs it there, so it imports no TACL: the library of the
-model, safetensors and pandas are all that a server of it needs.
+MLflow copies this file beside the model and runs it there, so it does not import TACL: a server
+needs only the model's library, safetensors and pandas.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mlflow.pyfunc.model import PythonModel
 from safetensors import safe_open
 from torch import Tensor
 
-BATCH = 64  # rows in a pass: a frame may have more than memory holds at once
+BATCH = 64  # rows in a pass: a whole frame may not fit into memory at once
 Features = Callable[[Sequence[Any]], Tensor]  # of texts, or of pictures' bytes: [B, D]
 POOLINGS = {  # of tokens [B, L, D] and their mask [B, L, 1], by the names of sentence-transformers
     "pooling_mode_mean_tokens": lambda tokens, mask: (tokens * mask).sum(1) / mask.sum(1),
@@ -32,7 +32,7 @@ POOLINGS = {  # of tokens [B, L, D] and their mask [B, L, 1], by the names of se
 
 
 class ExportedModel(PythonModel):
-    """`predict` takes a frame of one column, and gives task, label and probability."""
+    """`predict` takes a frame of one column, and returns task, label and probability."""
 
     def load_context(self, context: Any) -> None:
         folder = Path(context.artifacts["model"])
@@ -46,7 +46,7 @@ class ExportedModel(PythonModel):
         self._columns = [(task, name) for task in self._tasks for name in heads[task]["classes"]]
 
     @torch.no_grad()
-    def predict(self, context, model_input, params=None) -> pd.DataFrame:  # its hints mean checks
+    def predict(self, context, model_input, params=None) -> pd.DataFrame:  # MLflow checks hints
         rows = model_input.iloc[:, 0].tolist()
         starts = range(0, len(rows), BATCH)
         answers = [one for start in starts for one in self._answers(rows[start : start + BATCH])]
@@ -69,7 +69,7 @@ def _transformers(folder: Path) -> Features:
     from transformers import AutoModel, AutoTokenizer
 
     model, tokenizer = AutoModel.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
-    tokenizer.padding_side = "right"  # also of folders that were written before that was said
+    tokenizer.padding_side = "right"  # also for older folders, which do not say so
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.convert_ids_to_tokens(0)
     length = json.loads((folder / "sentence_bert_config.json").read_text())["max_seq_length"]

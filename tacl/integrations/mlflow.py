@@ -13,7 +13,7 @@ from mlflow.types import ColSpec, DataType, Schema
 from tacl.errors import BadCheckpoint
 from tacl.interchange.writing import HEADS
 
-LIBRARIES = {  # by what the library's folder has: the library, and what a row is
+LIBRARIES = {  # by a file that the library's folders have: the library, and the type of a row
     "modules.json": ("transformers", ColSpec(DataType.string, "text")),
     "open_clip_config.json": ("open_clip_torch", ColSpec(DataType.binary, "image")),
     "config.json": ("timm", ColSpec(DataType.binary, "image")),
@@ -31,9 +31,9 @@ ANSWER = Schema(
 def log_model(folder: str | Path, name: str, *, registered: bool = False) -> ModelInfo:
     """Log a folder of `tacl export`, of format transformers, open_clip or timm, as a pyfunc.
 
-    Belongs to the active run of MLflow, or to a new one. Its rows are texts, or the bytes of
-    pictures. With `registered`, also a new version of the registered model `name`. Raises
-    BadCheckpoint for another folder.
+    The model is logged to the active run of MLflow, or to a new one. Its rows are texts, or the
+    bytes of pictures. With `registered`, it also becomes a new version of the registered model
+    `name`. Raises BadCheckpoint for any other folder.
     """
     folder = Path(folder)
     there = [file for file in LIBRARIES if (folder / file).is_file()]

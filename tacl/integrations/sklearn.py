@@ -1,4 +1,4 @@
-"""A task vector as a classifier of scikit-learn; the extra `sklearn`."""
+"""A task vector as a classifier of scikit-learn; needs the extra `sklearn`."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from tacl.training.config import Sampled
 
 @dataclass(eq=False, repr=False)
 class TaclClassifier(ClassifierMixin, BaseEstimator):
-    """One task's vector and head on a base model; what is fitted adds up with other vectors.
+    """One task's vector and head on a base model; the vector can be added to other vectors.
 
     Rows are numbers [N, ...] for a wrapped module, otherwise texts or the bytes of pictures, also
-    as the one column of a frame.
-    Numbers become float32, but for those of an integer tensor, as the ids of tokens. The head is
-    of class means. After `fit`: `vector_`, a `tacl.TaskVector`; `head_`; `classes_`.
+    as the one column of a frame. Numbers become float32, except those of an integer tensor, such as
+    token ids. The head consists of class means. After `fit`: `vector_`, a `tacl.TaskVector`;
+    `head_`; `classes_`.
 
     Args:
         base: from `tacl.load` or `tacl.wrap`.
@@ -49,7 +49,7 @@ class TaclClassifier(ClassifierMixin, BaseEstimator):
     def fit(self, X: Any, y: Any) -> Self:
         """Train. Raises ValueError for labels that are no classes, and what `tacl.train` raises."""
         check_classification_targets(y)
-        # Of an array, for scikit-learn makes 0.0 of a 0 in a column of pandas' "Int64".
+        # An array, because scikit-learn turns a 0 in a column of pandas' "Int64" into 0.0.
         y = column_or_1d(np.asarray(y), warn=True)
         self.classes_, labels = np.unique(y, return_inverse=True)
         rows, labels_N = self._rows(X), torch.from_numpy(labels)
@@ -69,7 +69,7 @@ class TaclClassifier(ClassifierMixin, BaseEstimator):
         return logits_NC.double().softmax(-1).numpy()
 
     def predict(self, X: Any) -> np.ndarray:
-        """The likeliest class of each row, as it was given to `fit`."""
+        """The most probable class of each row, in the form given to `fit`."""
         shares_NC = self.predict_proba(X)
         return self.classes_[shares_NC.argmax(-1)]
 
@@ -77,6 +77,6 @@ class TaclClassifier(ClassifierMixin, BaseEstimator):
         if self.base.inputs.modality == "tensor":
             numbers = X if isinstance(X, Tensor) else torch.as_tensor(np.asarray(X)).float()
             return list(numbers.float() if numbers.is_floating_point() else numbers)
-        # To go through a frame would give the names of its columns.
+        # Iterating over a frame would yield the names of its columns.
         rows = X if getattr(X, "ndim", 1) == 1 else column_or_1d(X)
         return [self.base.prepare(row) for row in rows]
