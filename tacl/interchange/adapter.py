@@ -1,8 +1,9 @@
 """A PEFT LoRA adapter as a vector: scale * B A per layer, kept low-rank (arXiv 2106.09685).
 
 The scale is alpha / r, or alpha / sqrt(r) for rank-stabilised adapters (arXiv 2312.03732). DoRA
-(arXiv 2402.09353) rescales every output of W0 + scale * B A to a trained length: no low-rank
-change, so it is kept dense. Whatever else PEFT can do to the numbers is refused by name.
+(arXiv 2402.09353) rescales every output of W0 + scale * B A to a trained length, which is not a
+low-rank change, so it is kept dense. Other options of PEFT that affect the numbers are refused by
+name.
 """
 
 from __future__ import annotations
@@ -29,29 +30,30 @@ from tacl.vectors import Block, Dense, LowRank, TaskVector
 CONFIG = "adapter_config.json"
 WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
 WRAPPER = "base_model.model."
-REPEATED = re.compile(r"\)[*+{]|\(\?\w*x")  # a group of a regular expression, or spaces before that
-MOST_WAYS = 10**7  # to match patterns with the name of one layer: about a second
+# A repeated group of a regular expression, or a flag by which spaces may precede the repetition.
+REPEATED = re.compile(r"\)[*+{]|\(\?\w*x")
+MOST_WAYS = 10**7  # of matching patterns with the name of one layer: about a second
 LONGEST = 1000  # characters of a pattern
-TO_READ = 25  # what reading a character takes, in ways; and the whole as 40 more
+TO_READ = 25  # cost of compiling a character, in ways; a pattern costs 40 characters more
 PARTS = ("lora_A.weight", "lora_B.weight", "lora_B.bias", "lora_magnitude_vector")
 
-UNCHANGED_BASE = (True, False, "gaussian", "eva", "orthogonal", "mica")  # ways to start A and B
-HARMLESS = {  # they say how it was trained, or what the tensors say again
+UNCHANGED_BASE = (True, False, "gaussian", "eva", "orthogonal", "mica")  # initialisations of A, B
+HARMLESS = {  # settings of the training, or that repeat what the tensors show
     *("peft_type", "task_type", "auto_mapping", "peft_version", "inference_mode", "revision"),
     *("base_model_name_or_path", "target_modules", "exclude_modules", "layers_to_transform"),
     *("layers_pattern", "modules_to_save", "bias", "lora_bias", "lora_dropout", "runtime_config"),
     *("megatron_core", "qalora_group_size", "loftq_config", "eva_config", "corda_config"),
     *("lora_ga_config", "velora_config", "ensure_weight_tying"),
 }
-USED = {  # and what is taken into account below
+USED = {  # settings that the code below takes into account
     *("r", "lora_alpha", "rank_pattern", "alpha_pattern", "use_rslora", "use_dora"),
     *("fan_in_fan_out", "init_lora_weights"),
 }
 
 
 def folder_of_adapter(path: Path) -> Path | None:
-    """`path`, or where it lies when it is a file of one; None where there is no adapter. Raises
-    BadCheckpoint for weights without their configuration, which says what they mean."""
+    """The folder of the adapter at `path`, a folder or a file in it; None if there is none. Raises
+    BadCheckpoint for weights without their configuration, which is needed to interpret them."""
     folder = path.parent if path.name in (CONFIG, *WEIGHTS) else path
     if (folder / CONFIG).is_file():
         return folder
@@ -61,8 +63,8 @@ def folder_of_adapter(path: Path) -> Path | None:
 
 
 def vector_of_adapter(task: str, backbone: Backbone, folder: Path) -> ImportedVector:
-    """Raises BadCheckpoint when the adapter does something that is not understood here, or is of
-    another base."""
+    """The adapter in `folder` as a vector. Raises BadCheckpoint when it uses an unsupported option,
+    or is of another base."""
     config, tensors = _config(folder), _tensors(folder)
     _require_understood(config, folder)
     layers, others = _layers(tensors)
@@ -70,13 +72,13 @@ def vector_of_adapter(task: str, backbone: Backbone, folder: Path) -> ImportedVe
     theta0 = backbone.encoder.state_dict()
     blocks: dict[str, Block] = {}
     for name, key in found.keys.items():
-        if key in others:  # trained as a whole: biases and modules to save
+        if key in others:  # trained in full: biases and modules to save
             require_like(name, others[key], theta0[name])
             blocks[name] = Dense(change(others[key], theta0[name]))
         else:
             layer = layers[key.removesuffix(".weight")]
             made = _blocks(layer, config, backbone, name)
-            twice = made.keys() & blocks.keys()  # a bias, which was trained as a whole before
+            twice = made.keys() & blocks.keys()  # a bias that was trained in full, too
             blocks |= made | {n: Dense(blocks[n].dense() + made[n].dense()) for n in twice}
     if not blocks:
         raise BadCheckpoint(
@@ -143,7 +145,7 @@ def _notes(config: Mapping[str, Any]) -> tuple[str, ...]:
 
 @dataclass
 class AdapterLayer:
-    """What the file has of one layer, by PEFT's names of the parts."""
+    """The tensors in the file of one layer, by PEFT's names of the parts."""
 
     name: str
     parts: dict[str, Tensor] = field(default_factory=dict)
@@ -154,7 +156,7 @@ class AdapterLayer:
         return self.parts[name]
 
     def matrix(self, name: str) -> Tensor:
-        """Of a convolution its factor as one."""
+        """A factor as a float32 matrix, that of a convolution flattened."""
         value = self.part(name).float()
         if value.ndim < 2 or not value.numel():
             raise BadCheckpoint(f"{name} of {self.name} is {list(value.shape)}, and no matrix")
@@ -162,7 +164,7 @@ class AdapterLayer:
 
 
 def _layers(tensors: Mapping[str, Tensor]) -> tuple[dict[str, AdapterLayer], dict[str, Tensor]]:
-    """The adapted layers, and tensors that were trained as they are."""
+    """The adapted layers, and the tensors that were trained in full."""
     layers: dict[str, AdapterLayer] = {}
     others: dict[str, Tensor] = {}
     for key, value in tensors.items():
@@ -208,7 +210,7 @@ def _blocks(
 
 
 def _is_transposed(module: nn.Module) -> bool:
-    """Layers of GPT-2, whose weight is [inputs, outputs]; who has one has loaded their library."""
+    """Whether it is a Conv1D of transformers, as in GPT-2, whose weight is [inputs, outputs]."""
     layers = sys.modules.get("transformers.pytorch_utils")
     return layers is not None and isinstance(module, layers.Conv1D)
 
@@ -246,7 +248,7 @@ def _scale(layer: AdapterLayer, config: Mapping[str, Any]) -> float:
 
 
 def _pattern(table: Mapping[str, Any] | None, layer: str, default: Any) -> Any:
-    """Of the first pattern that the end of the layer's name matches."""
+    """The value of the first pattern that matches the end of the layer's name, or the default."""
     try:
         _require_matched_soon(table or {}, layer)
         fits = (k for k in table or () if re.match(rf"(.*\.)?({k})$", layer))
@@ -256,7 +258,7 @@ def _pattern(table: Mapping[str, Any] | None, layer: str, default: Any) -> Any:
 
 
 def _require_matched_soon(patterns: Iterable[str], layer: str) -> None:
-    """Raises BadCheckpoint: it counts in how many ways they may be tried."""
+    """Raises BadCheckpoint if matching may take too long, by the number of ways to be tried."""
     total = 0
     for pattern in patterns:
         if len(pattern) > LONGEST or REPEATED.search(pattern):
@@ -271,8 +273,8 @@ def _require_matched_soon(patterns: Iterable[str], layer: str) -> None:
 
 
 def _ways(pattern: str, length: int) -> int:
-    """At most so many are there to match a pattern that repeats no group: where each repetition
-    ends, which of each group's alternatives it is, and whether what is optional is there."""
+    """An upper bound of the ways to match a pattern that repeats no group: where each repetition
+    ends, which of each group's alternatives is taken, and whether each optional part is."""
     repetitions = sum(map(pattern.count, "*+{"))
     alternatives = math.prod(part.count("|") + 1 for part in re.split("[()]", pattern))
     optional = pattern.replace("(?", "(").count("?")

@@ -23,9 +23,9 @@ KIN = 0.5  # cosine of theta and theta0; fine-tuning stays near 1, another pre-t
 
 @dataclass(frozen=True)
 class ImportedVector:
-    """`vector` has a block for every tensor of the encoder that differs from theta0, statistics
-    of normalisation layers among them. `aside` are the file's tensors that are no part of it, and
-    `classifier` the rows of the classifier among these."""
+    """`vector` has a block for every tensor of the encoder that differs from theta0, including
+    statistics of normalisation layers. `aside` names the file's tensors that are not part of the
+    encoder, and `classifier` is the number of rows of the classifier among these."""
 
     vector: TaskVector
     aside: tuple[str, ...] = ()
@@ -34,8 +34,8 @@ class ImportedVector:
 
 
 def vector_of_checkpoint(task: str, backbone: Backbone, path: Path) -> ImportedVector:
-    """Raises BadCheckpoint when the file cannot be read or lacks, adds or reshapes tensors, and
-    BaseMismatch when its weights have nothing in common with theta0."""
+    """The checkpoint at `path` as a vector. Raises BadCheckpoint when it cannot be read or lacks,
+    adds or reshapes tensors, BaseMismatch when its weights are unrelated to theta0."""
     tensors = read_tensors(path)
     found = matched(backbone, tensors)
     theta0 = backbone.encoder.state_dict()
@@ -53,19 +53,19 @@ def vector_of_checkpoint(task: str, backbone: Backbone, path: Path) -> ImportedV
 
 
 def classifier_rows(aside: Mapping[str, Tensor]) -> int | None:
-    """Of the classifier among tensors that are no part of the encoder; None where it is not one."""
+    """Rows of the classifier among tensors outside the encoder; None unless there is just one."""
     found = [v for key, v in aside.items() if CLASSIFIER.fullmatch(key) and v.ndim == 2]
     return found[0].shape[0] if len(found) == 1 else None
 
 
 def change(value: Tensor, theta0: Tensor) -> Tensor:
-    """theta - theta0, float32. A file in half precision is compared with theta0 rounded as it is,
-    so that what nobody trained is exactly 0."""
+    """theta - theta0, float32. theta0 is first rounded to the file's precision, so that the change
+    of an untrained weight is exactly 0."""
     return value.float() - theta0.cpu().to(value.dtype).float()
 
 
 def require_like(name: str, value: Tensor, theta0: Tensor) -> None:
-    """Raises BadCheckpoint for another shape, and for infinities."""
+    """Raises BadCheckpoint for a shape other than theta0's, and for infinities or NaN."""
     if value.shape != theta0.shape:
         raise BadCheckpoint(
             f"{name} has shape {list(value.shape)}, and {list(theta0.shape)} in the base; give a "
@@ -85,7 +85,7 @@ def _changes(theta: Mapping[str, Tensor], theta0: Mapping[str, Tensor]) -> Param
 
 
 def _require_whole(backbone: Backbone, theta: Mapping[str, Tensor], path: Path) -> None:
-    """Every parameter must be there; buffers are often left out of files."""
+    """Raises BadCheckpoint if a parameter is missing; buffers are often left out of files."""
     names = [name for name, _ in backbone.encoder.named_parameters()]
     missing = [name for name in names if name not in theta]
     if missing:
@@ -96,7 +96,7 @@ def _require_whole(backbone: Backbone, theta: Mapping[str, Tensor], path: Path) 
 
 
 def _require_kin(backbone: Backbone, theta: Mapping[str, Tensor], path: Path) -> None:
-    """Shapes alone do not tell two pre-trainings of one architecture apart."""
+    """Raises BaseMismatch if theta is unlike theta0: two pre-trainings may have equal shapes."""
     matrices = {n: p for n, p in backbone.encoder.named_parameters() if p.ndim > 1}
     inner = left = right = 0.0
     for name, theta0 in matrices.items():

@@ -1,4 +1,4 @@
-"""The formats that a model is written in, by name; whoever names one imports no library for it."""
+"""The names of the formats that a model is written in; importing them needs no other library."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""Repositories of a Hugging Face hub: exports go there, checkpoints and vectors come from there.
+"""Repositories of a Hugging Face hub: uploading exports, downloading checkpoints and vectors.
 
-What somebody put into a repository is hostile until checked: its list of files is judged before one
-is fetched, weights come as safetensors alone, and the files are those of one commit. Tokens are
-those of whoever runs this (HF_TOKEN, or the login of `hf auth login`); they are never read here.
+The content of a repository is hostile until checked: its list of files is checked before any is
+downloaded, weights are downloaded only as safetensors, and all files are of one commit. The hub's
+client takes the token from the user's environment (HF_TOKEN, or `hf auth login`); this file never
+reads it.
 """
 
 from __future__ import annotations
@@ -42,14 +43,14 @@ SHARD = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
 
 @dataclass(frozen=True)
 class Repository:
-    """OWNER/NAME on the hub; a revision is a branch, a tag or a commit, none is the main branch."""
+    """OWNER/NAME on the hub; a revision is a branch, a tag or a commit, None the main branch."""
 
     name: str
     revision: str | None = None
 
     @staticmethod
     def parse(text: str) -> Repository:
-        """Raises BadName."""
+        """The repository that `text` names, hf:OWNER/NAME[@REVISION]. Raises BadName."""
         found = NAME.fullmatch(text)
         if found is None:
             raise BadName(f"{text!r} is no repository of a hub; write hf:OWNER/NAME[@REVISION]")
@@ -68,11 +69,11 @@ def is_repository(text: str) -> bool:
 
 @contextmanager
 def fetched(place: Repository, most: int) -> Iterator[tuple[Path, str]]:
-    """A folder with the repository's weights, for as long as the context, and where they are from:
+    """Yields a temporary folder with the repository's weights, and their source as
     hf:OWNER/NAME@COMMIT.
 
-    `most`: bytes that all of them may have. Raises BadCheckpoint where there is no such repository
-    or revision, or nothing in it that may be fetched; StorageUnavailable.
+    `most`: the largest total size in bytes. Raises BadCheckpoint if there is no such repository or
+    revision, or nothing in it may be fetched, and StorageUnavailable.
     """
     _require_reachable(place)
     with TemporaryDirectory(prefix="tacl-hub-") as folder:
@@ -97,8 +98,8 @@ def _fetch(place: Repository, folder: Path, most: int) -> str:
 
 
 def wanted(place: Repository, sizes: Mapping[str, int | None], most: int) -> tuple[str, ...]:
-    """What is to be fetched of a repository with these files: a vector, an adapter, or else a
-    checkpoint. BadCheckpoint where that is nothing, or too much."""
+    """The files to fetch of a repository with these files: a vector, else an adapter, else a
+    checkpoint. Raises BadCheckpoint if there are none, or they are too large."""
     odd = [name for name in sizes if not _is_plain(name)]
     if odd:
         raise BadCheckpoint(f"{place} has files of other folders, {odd[:3]}; nothing was fetched")
@@ -147,8 +148,8 @@ def _weights(place: Repository, names: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def require_pushable(place: Repository, public: bool) -> None:
-    """Before anything is computed. Raises NotAuthenticated without a token that the hub knows,
-    BadConfig where the repository is public already and that was not asked for."""
+    """Checks, before anything is computed, that a model may be pushed. Raises NotAuthenticated
+    without a valid token, BadConfig if the repository is already public but `public` is false."""
     if place.revision is not None:
         raise BadConfig(
             f"{place}: what is pushed becomes the newest commit; leave the revision out"
@@ -162,8 +163,8 @@ def require_pushable(place: Repository, public: bool) -> None:
 
 
 def pushed(folder: Path, place: Repository, public: bool, message: str) -> str:
-    """The folder's files as one commit of the repository, which is made where there is none:
-    hf:OWNER/NAME@COMMIT. Weights of before that are not among them are deleted by it.
+    """Pushes the folder's files as one commit, which also deletes older weights that are not among
+    them, and returns hf:OWNER/NAME@COMMIT. Creates the repository if there is none.
 
     Raises NotAuthenticated, NotAllowed, StorageUnavailable.
     """
@@ -179,7 +180,7 @@ def pushed(folder: Path, place: Repository, public: bool, message: str) -> str:
     return f"{SCHEME}{place.name}@{done.oid}"
 
 
-# -- what is said
+# -- errors
 
 
 def _require_reachable(place: Repository) -> None:
@@ -191,7 +192,7 @@ def _require_reachable(place: Repository) -> None:
 
 @contextmanager
 def _telling(place: Repository) -> Iterator[None]:
-    """Errors of the hub's client, and of its HTTP library, as ours."""
+    """Translates errors of the hub's client, and of its HTTP library, into TACL's."""
     try:
         yield
     except TaclError:

@@ -1,7 +1,7 @@
-"""Which tensor of a library's file is which tensor of the encoder.
+"""Mapping of the tensors of a library's file to those of the encoder.
 
-A library names its whole model (`visual.conv1.weight` beside a text tower, `bert.encoder...` below
-a classifier); the encoder is a part of it.
+A library's names are those of its whole model (`visual.conv1.weight` beside a text tower,
+`bert.encoder...` below a classifier); the encoder is a part of it.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from tacl.backbone import Backbone
 from tacl.backbone.vision import classifiers
 from tacl.errors import BadCheckpoint
 
-BESIDE = {  # in the library's namespace of the encoder, and no part of it
+BESIDE = {  # in the library's namespace of the encoder, but not part of it
     "hf": ("pooler.", "embeddings.position_ids", "embeddings.token_type_ids"),
 }
-MASKS = {"hf": (".attn.bias", ".attn.masked_bias")}  # of GPT-2, as its older files have them
+MASKS = {"hf": (".attn.bias", ".attn.masked_bias")}  # of GPT-2, in its older files
 
 
 @dataclass(frozen=True)
 class Matched:
-    """keys[name] is the file's key of the encoder's tensor `name`; `aside` are keys of what is no
-    part of the encoder, such as a classifier."""
+    """keys[name] is the file's key of the encoder's tensor `name`; `aside` has the keys of tensors
+    outside the encoder, such as a classifier's."""
 
     keys: dict[str, str]
     aside: tuple[str, ...]
@@ -35,7 +35,7 @@ def library_name(scheme: str, name: str) -> str:
 
 
 def matched(backbone: Backbone, keys: Iterable[str]) -> Matched:
-    """Raises BadCheckpoint for a key that looks like the encoder's and is none of its tensors."""
+    """Matches a file's keys; raises BadCheckpoint for unknown keys in the encoder's namespace."""
     found, scheme = sorted(keys), backbone.spec.scheme
     prefix = _prefix(backbone, found)
     known = {prefix + _bare(scheme, name): name for name in backbone.encoder.state_dict()}
@@ -59,12 +59,12 @@ def matched(backbone: Backbone, keys: Iterable[str]) -> Matched:
 
 
 def _bare(scheme: str, name: str) -> str:
-    """Without the name that our own module gives the library's."""
+    """The name without the prefix that our module adds to the library's model."""
     return name.removeprefix("model.") if scheme == "hf" else name
 
 
 def _prefix(backbone: Backbone, keys: Sequence[str]) -> str:
-    """What the file writes before the encoder's names: of what is usual, what fits best."""
+    """The prefix of the encoder's names in the file: the usual one that matches most keys."""
     there = set(keys)
     names = [_bare(backbone.spec.scheme, name) for name in backbone.encoder.state_dict()]
     return max(_prefixes(backbone), key=lambda p: sum(p + name in there for name in names))

@@ -1,4 +1,4 @@
-"""Files of tensors, read without running anything that is in them."""
+"""Reads files of tensors without running any code in them."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from tacl.errors import BadCheckpoint
 from tacl.vectors.params import Params
 
 PICKLED = (".pt", ".pth", ".bin", ".ckpt")  # PyTorch's own; read by its weights-only loader
-FILES = (  # of a directory: the first of these that is there
+FILES = (  # of a directory, the first of these that exists is read
     "model.safetensors.index.json",
     "model.safetensors",
     "open_clip_model.safetensors",
     "pytorch_model.bin",
     "open_clip_pytorch_model.bin",
 )
-NESTED = ("state_dict", "model")  # where training programs put the weights in their checkpoints
+NESTED = ("state_dict", "model")  # keys under which training programs save the weights
 
 
 def read_tensors(path: Path) -> Params:
     """The tensors of a file or of a library's directory, by the names in it.
 
-    Raises BadCheckpoint when there is nothing, or something else than tensors.
+    Raises BadCheckpoint when there is no file, or it holds anything but tensors.
     """
     if path.is_dir():
         return read_tensors(_weights_of(path))
@@ -76,7 +76,7 @@ def _safetensors(path: Path) -> Params:
 
 
 def _weights_only(path: Path) -> Params:
-    """PyTorch's loader that makes tensors and nothing else of a file."""
+    """The tensors of a PyTorch file, by the loader that creates nothing but tensors."""
     try:
         found: Any = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
@@ -84,7 +84,7 @@ def _weights_only(path: Path) -> Params:
             f"{path} holds more than tensors, which could be a program; it is not loaded. Save "
             "its state_dict() alone, or as safetensors"
         ) from error
-    except Exception as error:  # foreign bytes raise a dozen types, and all mean this
+    except Exception as error:  # foreign bytes raise a dozen types; all mean this
         raise BadCheckpoint(f"{path} is not a complete PyTorch file: {error}") from error
     nested = [found[name] for name in NESTED if isinstance(found, dict) and name in found]
     tensors = nested[0] if nested and not _is_tensors(found) else found
@@ -100,6 +100,6 @@ def _is_tensors(found: Any) -> bool:
 
 
 def _unwrapped(tensors: Mapping[str, Tensor]) -> Params:
-    """Without the name under which parallel training wraps a model."""
+    """The tensors without the prefix that parallel training adds to names."""
     wrapped = bool(tensors) and all(key.startswith("module.") for key in tensors)
     return {key.removeprefix("module.") if wrapped else key: v for key, v in tensors.items()}

@@ -1,4 +1,4 @@
-"""Which classes a vector or a checkpoint says that it is of, against those of the rows given."""
+"""Compares the classes that a vector or a checkpoint states with those of the given rows."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from tacl.interchange.vector_file import VECTOR
 from tacl.interchange.writing import HEADS
 from tacl.vectors.files import BROKEN
 
-SHOWN = 5  # names
+SHOWN = 5  # names in a message
 
 
 @dataclass(frozen=True)
 class Stated:
-    """`names` where the file has them. `is_own`: of the head that was exported with a vector; a
-    classifier of a checkpoint may be the one of its pre-training."""
+    """The classes that a file states; `names` is empty if it has none. `is_own`: they are of the
+    head that was exported with a vector; a checkpoint's classifier may be that of its
+    pre-training."""
 
     where: str
     count: int
@@ -30,8 +31,8 @@ class Stated:
     is_own: bool = False
 
     def differing(self, classes: Sequence[str]) -> str | None:
-        """What is to be said where the rows have other classes. Raises BadCheckpoint where a head
-        of its own has another number of them, and they are no part of its own."""
+        """A warning if the rows have other classes, else None. Raises BadCheckpoint if a vector's
+        own head has another number of classes and the rows' are not a subset of them."""
         own, given = set(self.names), set(classes)
         if self.count == len(classes) and (own == given or not own):
             return None
@@ -44,7 +45,8 @@ class Stated:
 
 
 def stated(path: Path, rows: int | None) -> Stated | None:
-    """`rows`: of the checkpoint's classifier. None where nothing can be compared."""
+    """The classes stated at `path`; None if there is nothing to compare. `rows`: number of rows of
+    the checkpoint's classifier."""
     folder = path.parent if path.name == VECTOR else path
     if (names := _of_heads(folder / HEADS)) is not None:
         return Stated(HEADS, len(names), names, is_own=True)
@@ -60,7 +62,7 @@ def _some(names: Sequence[str]) -> str:
 
 
 def _of_heads(file: Path) -> tuple[str, ...] | None:
-    """Of the one head that there is."""
+    """The classes of the only head in the file; None if there are several."""
     if not file.is_file():
         return None
     try:
@@ -72,7 +74,7 @@ def _of_heads(file: Path) -> tuple[str, ...] | None:
 
 
 def _of_config(file: Path) -> tuple[str, ...]:
-    """As transformers writes them."""
+    """The names of the classes in a config.json of transformers; empty if there are none."""
     try:
         labels: Any = json.loads(file.read_text())["id2label"]
         names = _printable([labels[key] for key in sorted(labels, key=int)])
@@ -82,7 +84,7 @@ def _of_config(file: Path) -> tuple[str, ...]:
 
 
 def _printable(names: Any) -> tuple[str, ...]:
-    """Raises ValueError: they are shown on a terminal."""
+    """The names as a tuple; raises ValueError if they cannot be shown on a terminal."""
     if not all(isinstance(name, str) and name.isprintable() for name in names):
         raise ValueError("names of classes that cannot be shown")
     return tuple(names)

@@ -1,4 +1,4 @@
-"""A task vector's own file, from another home of the same base; hostile until it fits."""
+"""A task vector's own file, from another home of the same base; hostile until checked."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 
 
 def is_vector(path: Path) -> bool:
-    """Whether the file, or the folder's `vector.safetensors`, is one by its own account."""
+    """Whether the file, or the folder's `vector.safetensors`, is a vector by its metadata."""
     file = path / VECTOR if path.is_dir() else path
     if not file.is_file() or file.suffix != ".safetensors":
         return False
@@ -34,8 +34,8 @@ def is_vector(path: Path) -> bool:
 
 
 def vector_of_file(task: str, backbone: Backbone, path: Path) -> ImportedVector:
-    """Bit for bit, under another name. Raises BadCheckpoint for a file that is damaged or does not
-    fit the base, BaseMismatch for a vector of another one."""
+    """The file's vector, bit for bit, renamed to `task`. Raises BadCheckpoint if the file is
+    damaged or does not fit the base, BaseMismatch for a vector of another base."""
     file = path / VECTOR if path.is_dir() else path
     try:
         vector = TaskVector.load(file)
@@ -51,7 +51,7 @@ def vector_of_file(task: str, backbone: Backbone, path: Path) -> ImportedVector:
 
 
 def _require_fitting(name: str, block: Block, theta0: Tensor) -> None:
-    """Before a block is made dense: its parts may claim any size."""
+    """Checks shapes before the block is made dense, as its parts may claim any size."""
     if block.shape != tuple(theta0.shape) or not _fits(block, theta0):
         shapes = {part: list(value.shape) for part, value in block.parts().items()}
         raise BadCheckpoint(

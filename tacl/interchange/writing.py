@@ -1,4 +1,4 @@
-"""A model theta0 + tau in the files that its library loads by itself, with the heads beside.
+"""Writes a model theta0 + tau in files that its library loads by itself, and heads beside it.
 
 safetensors    model.safetensors: the library's names, no configuration
 open_clip      open_clip.create_model("local-dir:DIR")
@@ -45,7 +45,7 @@ def require_writable(spec: BaseSpec, format: str) -> None:
 
 
 def write_model(backbone: Backbone, tau: Params, format: Format, folder: Path) -> None:
-    """Files of the library, into an empty folder. Raises BadConfig (`require_writable`)."""
+    """Writes the library's files into an empty folder. Raises BadConfig (`require_writable`)."""
     require_writable(backbone.spec, format)
     theta = materialized(backbone.encoder, tau)
     renamed = {library_name(backbone.spec.scheme, name): value for name, value in theta.items()}
@@ -61,8 +61,8 @@ def write_model(backbone: Backbone, tau: Params, format: Format, folder: Path) -
 def write_heads(
     heads: Mapping[str, Head], folder: Path, answering: Sequence[str] | None = None
 ) -> None:
-    """`TASK.weight` [C, D] for every task; classes and scales in the file's metadata, and which
-    tasks an input may be of, all when None."""
+    """Writes `TASK.weight` [C, D] of every task; the file's metadata has classes and scales, and
+    the tasks `answering`, which an input may be of: all if None."""
     weights = {f"{task}.weight": head.weight_CD.contiguous() for task, head in heads.items()}
     about = {t: {"classes": list(h.classes), "scale": h.scale} for t, h in heads.items()}
     metadata = {"heads": json.dumps(about, sort_keys=True)}
@@ -71,7 +71,7 @@ def write_heads(
 
 
 def _write_tensors(backbone: Backbone, theta: Params, folder: Path) -> None:
-    """Also what the library's model has beside the encoder, such as a text tower."""
+    """Writes also the tensors of the library's model outside the encoder, such as a text tower."""
     spec = backbone.spec
     if spec.scheme != "timm":
         model = (hf if spec.scheme == "hf" else clip).whole_model(spec)[0]
@@ -84,15 +84,15 @@ def _save(tensors: Params, path: Path) -> None:
 
 
 def _write_transformers(backbone: Backbone, theta: Params, folder: Path) -> None:
-    """With the pooling where sentence-transformers looks for it."""
+    """Writes the model, and the pooling in the files that sentence-transformers reads."""
     model, tokenizer, pooling = hf.whole_model(backbone.spec)
     model.load_state_dict({**model.state_dict(), **theta})
-    # What saves it imports DeepSpeed where that is installed, which else warns of its guess.
+    # Saving imports DeepSpeed if installed, which would otherwise warn about guessing this.
     os.environ.setdefault("DS_ACCELERATOR", "cuda" if torch.cuda.is_available() else "cpu")
     model.save_pretrained(folder)
-    # Poolings count from the left. What was not in its settings before would not be saved.
+    # Poolings count from the left. Only what is in init_kwargs is saved.
     tokenizer.padding_side = tokenizer.init_kwargs["padding_side"] = "right"
-    if tokenizer.pad_token is None:  # of many decoders; the mask hides which one it is
+    if tokenizer.pad_token is None:  # as in many decoders; masked, so any token will do
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.convert_ids_to_tokens(0)
     tokenizer.save_pretrained(folder)
     settings: dict[str, Any] = {"word_embedding_dimension": model.config.hidden_size}
