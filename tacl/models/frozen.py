@@ -1,8 +1,8 @@
-"""theta0 as a constant, and what the pre-trained encoder gives at other weights.
+"""theta0 as a constant, and the outputs of the pre-trained encoder at other weights.
 
-Two models lie around theta0. The linearized one is f(x; theta0) + J(x) tau; the ordinary one is
-f(x; theta0 + tau). `Regime` names in which of them a vector was trained. theta0 is never a
-parameter: an engine that wraps a module of this kind sees an ordinary module with few parameters.
+Two models are built on theta0. The linearized one is f(x; theta0) + J(x) tau; the ordinary one is
+f(x; theta0 + tau). `Regime` says in which of them a vector was trained. theta0 is never a
+parameter: an engine that wraps such a module sees an ordinary module with few parameters.
 """
 
 from __future__ import annotations
@@ -52,13 +52,14 @@ def refuse_autocast(device: torch.device) -> None:
 
 
 def _require_nothing_kept(encoder: nn.Module) -> None:
-    """Raises ValueError where a module keeps what it made of its weights in one pass for the next:
-    that would be at other weights."""
+    """Raises ValueError if a module keeps a value computed from its weights for later passes, which
+    may have other weights."""
     for name, module in encoder.named_modules():
         hooks = module._forward_pre_hooks.values()
-        anew = {getattr(hook, "name", None) for hook in hooks}  # as weight_norm's, in each pass
+        # Recomputed in each pass, as by weight_norm.
+        anew = {getattr(hook, "name", None) for hook in hooks}
         if isinstance(module, nn.RNNBase):
-            anew.add("_flat_weights")  # made anew where a weight is another
+            anew.add("_flat_weights")  # recomputed when a weight is replaced
         for key, value in vars(module).items():
             if key in ("_parameters", "_buffers", "_modules") or key in anew:
                 continue
@@ -79,12 +80,12 @@ class FrozenEncoder(nn.Module):
     Args:
         encoder: `encoder(batch) -> features_BD`, in eval mode; it is neither changed nor trained.
         trainable: name patterns (fnmatch) of the blocks that may have other values.
-        dtype: arithmetic of the pass; what comes out is in `precision`.
+        dtype: of the pass; its results are in `precision`.
 
     Raises:
         ValueError: a module of the encoder is in train mode, or no block matches. In a pass also:
-            `torch.autocast` is on, or the encoder writes one of its buffers, so that f would not
-            be the same from pass to pass. The first pass writes copies: theta0 stays as it is.
+            `torch.autocast` is on, or the encoder writes one of its buffers, so that f would
+            differ from pass to pass. The first pass uses copies of buffers: theta0 is unchanged.
     """
 
     regime: Regime
@@ -115,7 +116,7 @@ class FrozenEncoder(nn.Module):
         self._is_tried = False
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """`to(device)` takes the encoder along, which holds the same memory as theta0."""
+        """`to(device)` moves the encoder too, which shares memory with theta0."""
         super()._apply(fn, recurse)
         encoder = self._encoder[0].to(self.theta0(self.blocks[0]).device)
         for name, value in (*encoder.named_parameters(), *encoder.named_buffers()):
@@ -124,20 +125,20 @@ class FrozenEncoder(nn.Module):
         return self
 
     def theta0(self, name: str) -> Tensor:
-        """One pre-trained parameter or buffer."""
+        """The pre-trained parameter or buffer of this name."""
         return self.get_buffer(_slot(name))
 
     def tau_by_block(self) -> Params:
-        """What is added to theta0, by block name, with its graph."""
+        """tau, which is added to theta0, by block name, with its autograd graph."""
         raise NotImplementedError
 
     def tau_dict(self) -> Params:
-        """A copy of what is added to theta0, by block name."""
+        """A copy of tau, which is added to theta0, by block name."""
         return {name: value.detach().clone() for name, value in self.tau_by_block().items()}
 
     def at(self, blocks: Mapping[str, Tensor], batch: Batch) -> tuple[Tensor, Tensor]:
-        """Both [B, D], by the regime: of tau, (f(x; theta0), J(x) tau); of theta, (f(x; theta),
-        zeros). Every block is named."""
+        """(features, tangent), both [B, D]: (f(x; theta0), J(x) tau) if the regime is linearized
+        and `blocks` are tau, else (f(x; theta), zeros), of theta. `blocks` has every block."""
         if self.regime == "ordinary":
             return self._run(blocks, batch)
         weights = {
@@ -147,7 +148,7 @@ class FrozenEncoder(nn.Module):
         return self._run(weights, batch)
 
     def _run(self, weights: Mapping[str, Tensor], batch: Batch) -> tuple[Tensor, Tensor]:
-        """(features, tangent), [B, D], in as many passes as leave little padding.
+        """(features, tangent), [B, D], in several passes where that saves padding.
 
         Raises ValueError: see the class.
         """
@@ -156,8 +157,8 @@ class FrozenEncoder(nn.Module):
         everything = {name: self.theta0(name) for name in self._frozen} | dict(weights)
         if not self._is_tried:
             self._encoder[0].train()
-            self._encoder[0].eval()  # by which what was kept of other passes is forgotten
-            with torch.inference_mode(False):  # copies that count what is written to them
+            self._encoder[0].eval()  # which makes modules forget what they kept of other passes
+            with torch.inference_mode(False):  # so that the copies count writes (_version)
                 everything |= {n: everything[n].clone() for n in self._buffers_of_encoder}
         before = {name: everything[name]._version for name in self._buffers_of_encoder}
         rows: list[int] = []
@@ -180,7 +181,7 @@ class FrozenEncoder(nn.Module):
             )
         if not self._is_tried:
             _require_nothing_kept(self._encoder[0])
-            # Of other passes nothing would be seen: until there is one of which it is, all forget.
+            # What is kept shows only if weights are duals or need a gradient: until then, retry.
             self._is_tried = any(map(_is_made, everything.values()))
         return self._in_order(rows, features), self._in_order(rows, tangents)
 
@@ -192,7 +193,7 @@ class FrozenEncoder(nn.Module):
 
 
 class MovedEncoder(FrozenEncoder):
-    """A frozen encoder and tau, float32, which starts at zero: the only parameters."""
+    """A frozen encoder with tau as its only parameters, in `precision`, starting at zero."""
 
     def __init__(
         self,
@@ -202,9 +203,9 @@ class MovedEncoder(FrozenEncoder):
     ) -> None:
         super().__init__(encoder, trainable, dtype)
         made = ((n, torch.zeros_like(self.theta0(n), dtype=self.precision)) for n in self.blocks)
-        # However theta0 lies: checkpoints hold what is contiguous.
+        # Contiguous whatever theta0's layout, as checkpoints need it.
         zeros = [(name, zero.contiguous()) for name, zero in made]
-        # Pairs keep the module's order, a dict would be sorted.
+        # Pairs keep the module's order; a dict would be sorted.
         self.tau = nn.ParameterDict([(_key(name), nn.Parameter(zero)) for name, zero in zeros])
 
     def tau_by_block(self) -> Params:
@@ -213,10 +214,10 @@ class MovedEncoder(FrozenEncoder):
 
     @torch.no_grad()
     def load_tau(self, tau: Params) -> None:
-        """Set tau; blocks that `tau` does not name become zero.
+        """Sets tau; blocks that `tau` does not name become zero.
 
-        Raises ValueError, before anything is set, when `tau` names a block that is not trained
-        here or has another shape.
+        Raises ValueError, before anything is set, when `tau` has a block that is not trained here
+        or one of another shape.
         """
         unknown = sorted(set(tau) - set(self.blocks))
         if unknown:
@@ -230,7 +231,7 @@ class MovedEncoder(FrozenEncoder):
 
 
 def _cast(batch: Batch, dtype: torch.dtype) -> Batch:
-    """Floating inputs in the precision of theta0."""
+    """The batch, with floating point inputs in the precision of theta0."""
 
     def cast(x: Tensor) -> Tensor:
         return x.to(dtype) if x.is_floating_point() else x
@@ -245,5 +246,5 @@ def _slot(name: str) -> str:
 
 
 def _key(name: str) -> str:
-    """Parameter names without dots, which torch reserves."""
+    """The name without dots, which torch does not allow in names of parameters."""
     return name.replace(".", "/")

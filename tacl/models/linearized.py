@@ -1,7 +1,6 @@
 """f_lin(x; tau) = f(x; theta0) + J(x) tau, by one dual pass through the unchanged encoder.
 
-Source: arXiv 2305.12827, equation 4; the cost is counted in "As cheap as it can be" of
-ARCHITECTURE.md.
+Source: arXiv 2305.12827, equation 4; "As cheap as it can be" in ARCHITECTURE.md counts the cost.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from tacl.vectors.vector import Regime
 
 
 class LinearizedEncoder(MovedEncoder):
-    """The encoder's tangent model around theta0; in bfloat16 only the pass is, tau never."""
+    """The encoder's tangent model around theta0; the pass may be in bfloat16, but never tau."""
 
     regime: Regime = "linearized"
 
@@ -32,11 +31,11 @@ class LinearizedEncoder(MovedEncoder):
 def linearize(base: Backbone, dtype: torch.dtype | None = None) -> LinearizedEncoder:
     """The tangent model of a base model at theta0, with tau = 0: a module for any training loop.
 
-    `model(batch)` is (f(x; theta0), J(x) tau), both [B, D], in one pass; their sum are the features
-    of the linearized model. Its only parameters are tau, so that `model.parameters()` is what an
-    optimizer gets; `model.tau_dict()` is tau by block, `model.load_tau(tau)` sets it. `dtype` is
-    the arithmetic of the pass, such as torch.bfloat16; tau and what comes out are float32.
-    `model.to(device)` takes the base model along.
+    `model(batch)` is (f(x; theta0), J(x) tau), both [B, D], in one pass; their sum is the features
+    of the linearized model. Its only parameters are tau, so pass `model.parameters()` to an
+    optimizer; `model.tau_dict()` is tau by block, `model.load_tau(tau)` sets it. `dtype` is that of
+    the pass, such as torch.bfloat16; tau and the results are float32. `model.to(device)` moves the
+    base model too.
 
     Raises ValueError when no parameter of the encoder matches a pattern of `base.trainable`; in a
     pass inside `torch.autocast`, or of an encoder that writes its buffers.

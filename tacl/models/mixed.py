@@ -1,7 +1,7 @@
 """Rows of different users, each with a recipe of its own, in one pass through the encoder.
 
 f_lin(x_u) = f(x_u; theta0) + J(x_u) sum_t Lambda_{u,t} tau_t for the rows of all users at once,
-exact also for block-wise coefficients; how, and at what price, says `tacl.dual.mixed`.
+exact also for block-wise coefficients; `tacl.dual.mixed` describes the method and its cost.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class MultiRecipeEncoder:
 
     Args:
         encoder: `encoder(batch) -> features_BD`, in eval mode; never changed.
-        trainable: patterns of the blocks that vectors move.
+        trainable: patterns of the blocks that vectors change.
         vectors: name -> blocks, in the encoder's precision; may change between calls.
     """
 
@@ -52,8 +52,8 @@ class MultiRecipeEncoder:
         """(f(x; theta0), J(x) tau) of every row, both [B, D]. `users`: recipe and number of rows,
         in the rows' order.
 
-        KeyError for a vector that is not there. NotImplementedError for an encoder that does
-        something with its weights that layers do not do. ValueError inside `torch.autocast`.
+        Raises KeyError for an unknown vector, NotImplementedError for an encoder that uses its
+        weights in a way without a rule, ValueError inside `torch.autocast`.
         """
         refuse_autocast(next(iter(self._theta0.values())).device)
         if len(users) == 1:
@@ -65,7 +65,7 @@ class MultiRecipeEncoder:
         rows_U, mix = [rows for _, rows in users], _mixing([recipe for recipe, _ in users])
 
         def weight(block: str, theta0: Tensor) -> Tensor:
-            """theta0 where no vector moves the block."""
+            """The block of all users; theta0 itself if no vector changes the block."""
             moving = tuple(name for name, tau in vectors.items() if block in tau)
             parts_T = [vectors[name][block] for name in moving]
             return PerUserWeight(theta0, parts_T, mix(moving, block), rows_U) if moving else theta0
@@ -84,8 +84,9 @@ class MultiRecipeEncoder:
 
 
 def _mixing(recipes: Sequence[Recipe]) -> Callable[[tuple[str, ...], str], Mix]:
-    """Of every user the coefficients of these vectors in a block. Of whole vectors they are made
-    once for all blocks: of many users and vectors they take a tenth of a pass or more."""
+    """A function that gives every user's coefficients of some vectors in a block. Coefficients of
+    whole vectors are computed once for all blocks: for many users and vectors that takes a tenth of
+    a pass or more."""
     are_whole = not any(isinstance(c, Mapping) for recipe in recipes for c in recipe.values())
 
     @cache
@@ -110,15 +111,15 @@ def summed(recipe: Recipe, vectors: Vectors) -> Params:
 
 @torch.no_grad()
 def alone(module: LinearizedEncoder, batch: Batch, recipe: Recipe, vectors: Vectors) -> Tensor:
-    """f_lin of every row under one recipe, by the dual forward of its sum, [B, D]: the oracle of
-    what is mixed."""
+    """f_lin of every row under one recipe, by the dual forward of its sum, [B, D]: the reference
+    that mixed passes are compared with."""
     module.load_tau(summed(recipe, vectors))
     return module.linearized(batch)
 
 
 def mixes(backbone: Backbone) -> bool:
-    """Whether rows of several users may share a pass through this encoder: tried once, on three
-    small inputs with three random recipes, against each user's own pass."""
+    """Whether rows of several users may share a pass through this encoder: compares one with each
+    user's own pass, on three small inputs with three recipes of random vectors."""
     random = torch.Generator().manual_seed(0)
     encoder, moved = backbone.encoder, backbone.trainable
     module = LinearizedEncoder(encoder, moved)

@@ -1,7 +1,7 @@
-"""f(x; theta0 + tau): the encoder as everybody fine-tunes it, in the frame of this package.
+"""f(x; theta0 + tau): the usual fine-tuning of the encoder, in the framework of this package.
 
-The same blocks, heads, loop and eval mode as the linearized model, so that tables compare the
-model and nothing else. There is no tangent, and so no tauJp: such vectors are trained alone.
+Blocks, heads, loop and eval mode are those of the linearized model, so that tables compare only the
+models. There is no tangent, and so no tauJp: such vectors are trained without other tasks.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tacl.vectors import Regime
 
 
 class OrdinaryEncoder(MovedEncoder):
-    """The encoder at theta0 + tau. Float32 alone: what tau adds is below the digits of bfloat16."""
+    """The encoder at theta0 + tau, never in bfloat16, which is too coarse for what tau adds."""
 
     regime: Regime = "ordinary"
 

@@ -1,4 +1,4 @@
-"""Labelled rows of a task, dealt over sums of vectors that all hold the task's own."""
+"""Labelled rows of a task, dealt over sums of vectors that all contain the task's own."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ TauOf = Callable[[str], Params]  # the vector of a task
 
 
 class Sums:
-    """Drawn once for the vectors of some tasks. Each is read once, and again for rows of its task:
-    a function that reads them from files holds few at a time, however many there are."""
+    """Sums of vectors, drawn once for some tasks. Each vector is read once, and again for rows of
+    its task: if `tau_of` reads files, only few vectors are in memory at a time."""
 
     def __init__(
         self, module: DualForward, backbone: Collates, tasks: Sequence[str], tau_of: TauOf
@@ -35,8 +35,8 @@ class Sums:
         self._sums = [(names, totals[names]) for names in drawn]
 
     def features(self, task: str, items: Sequence[Item], first: int = 0) -> Tensor:
-        """f + J (tau_t + sum of others) of rows of a task, [N, D], each under one of the sums,
-        which take turns, from the `first` on. One dual pass a row."""
+        """f + J (tau_t + sum of others) of rows of a task, [N, D], each row under one of the sums,
+        in turn, starting with number `first`. Each row passes once, in a dual pass."""
         order: list[int] = []
         moved: list[Tensor] = []
         own: Params | None = None
@@ -53,5 +53,5 @@ class Sums:
 
 
 def _plus(total: Params, own: Params) -> Params:
-    """Vectors may have different blocks."""
+    """The sum of both, which may have different blocks."""
     return summed({"total": 1.0, "own": 1.0}, {"total": total, "own": own})
