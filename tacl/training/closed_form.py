@@ -1,7 +1,6 @@
-"""Where the steps of a refresh start: its least squares layer by layer, in closed form.
+"""The start of a refresh's steps: its least squares problem, solved by layer in closed form.
 
-Of a linear layer, or a convolution without groups, whose inputs are a (at the end a 1 for the
-bias),
+For a linear layer, or a convolution without groups, with inputs a (and a 1 appended for the bias),
 
     minimise over X   E_own |(X - first) a|^2 + strength * E_others |X a|^2 + damping |X - tau|^2
 
@@ -9,10 +8,10 @@ is solved, with A = E_own[a a'] and O = E_others[a a'], by
 
     X (A + strength O + damping) = first A + damping tau.
 
-RegMean (arXiv 2212.09849) merges weights by the same least squares. What a layer's outputs do to
-the features is taken to be the same on all rows, and layers are taken one by one, which is not so:
-the steps see all of them. Blocks that are no weight of such a layer, or of a very wide one,
-stay as they are.
+RegMean (arXiv 2212.09849) merges weights by the same least squares. This assumes that the effect of
+a layer's outputs on the features is the same on all rows, and treats layers one by one; neither is
+exact, and the steps that follow take all layers together. Blocks that are not of such a layer, or
+of a very wide one, stay unchanged.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ from tacl.backbone import Backbone, Item
 from tacl.curvature.calls import LayerRecorder, joined
 from tacl.vectors.params import Params
 
-DAMPING = 0.01  # of the mean of the diagonal: few rows do not span the inputs of a layer
-TINY = 1e-12  # a layer into which nothing comes stays as it is
+DAMPING = 0.01  # share of the diagonal's mean: few rows do not span the inputs of a layer
+TINY = 1e-12  # so that a layer whose inputs are all zero stays unchanged
 AT_ONCE = 16  # rows of a pass
 WIDEST = 8192  # inputs of a layer: the moment of a wider one would take more than 256 MB
 
@@ -42,13 +41,13 @@ def closed_form(
     others: Sequence[Item],
     strength: float,
 ) -> Params:
-    """X of each block of `tau` that is a weight or a bias of such a layer, where `tau` is. A block
-    that `first` lacks, as an adapter may, was zero."""
+    """X of each block of `tau` that is a weight or a bias of such a layer, on tau's device. A block
+    that `first` lacks, as an adapter may, counts as zero."""
     first = {name: first.get(name, torch.zeros_like(block)) for name, block in tau.items()}
     of_own, of_others = (_moments(backbone, tau, items) for items in (own, others))
     found: Params = {}
     for (weight, bias), own_II in of_own.items():
-        if (weight, bias) not in of_others:  # an encoder may take another way for other inputs
+        if (weight, bias) not in of_others:  # layers may depend on the inputs
             continue
         tau_OI, first_OI = (joined(one, weight, bias).to(own_II) for one in (tau, first))
         moment_II = own_II + strength * of_others[weight, bias]
@@ -67,7 +66,7 @@ Layer = tuple[str, str | None]  # the names of its weight and its bias
 
 
 def _moments(backbone: Backbone, blocks: Params, items: Sequence[Item]) -> dict[Layer, Tensor]:
-    """E[a a'] of every layer at theta0, [I, I]: positions of a row count as one row together."""
+    """E[a a'] of every layer at theta0, [I, I]; all positions of a row together count as one."""
     parameters = dict(backbone.encoder.named_parameters())
     theta = {name: parameters[name].detach() for name in blocks}
     sums: dict[Layer, Tensor] = {}
@@ -85,7 +84,7 @@ def _moments(backbone: Backbone, blocks: Params, items: Sequence[Item]) -> dict[
 
 
 def _alike(items: Sequence[Item]) -> Iterator[list[Item]]:
-    """AT_ONCE rows of one length: nothing is padded, which would count as an input."""
+    """Yields up to AT_ONCE rows of equal length: padding would count as an input."""
     for _, same in groupby(sorted(items, key=len), key=len):
         rows = list(same)
         yield from (rows[start : start + AT_ONCE] for start in range(0, len(rows), AT_ONCE))

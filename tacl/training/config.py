@@ -1,4 +1,4 @@
-"""What decides the numbers of a run, hashed into its identity; defaults are rules, not knobs."""
+"""The settings that decide a run's numbers, hashed into its identity; defaults are rules."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ Precision = Literal["float32", "bfloat16"]
 Norm = Literal["l2", "l2_squared"]
 BATCH = 16
 LEAST_STEPS, MOST_STEPS = 100, 2000
-# Penalty rows of an optimizer step: batch / 2, each of another task; where all are of one task, or
-# of every task, batch / 8. A row of each of eight tasks has less noise than eight of one, which is
-# what keeps vectors apart when training goes on for longer (results/heads-choice.md).
+# Penalty rows of an optimizer step: batch / 2, each of a different task (mixed); batch / 8 of one
+# task (cyclical) or of every task (strict). A row of each of eight tasks has less noise than eight
+# of one, which keeps vectors apart in longer trainings (results/heads-choice.md).
 MIXED_SHARE, PENALTY_SHARE = 2, 8
 # lambda, by what the heads of a training are made of: class names, or class means where the base
 # has no text tower. Of 0, 1 and 3, sums of five text tasks (MiniLM) were best at 3 on validation
 # rows, and sums of three picture tasks (EfficientNet-Lite0) at 1 (results/ways.md).
 STRENGTHS: dict[HeadKind, float] = {"text": 3.0, "prototype": 1.0}
-# With so many others, the generic set among them, a strength that grows is as it was given: as in
-# text8, where strengths were compared (results/sensitivity-text8.md).
+# The number of other tasks, including the generic set, at which a growing strength has the given
+# value: that of text8, where strengths were compared (results/sensitivity-text8.md).
 GROWN_AT = 8
-# Times the strength where statistics take the place of samples: training finds the directions that
-# they underrate. Chosen on validation rows (text8, MiniLM, one seed): the sum has 73.6 % at the
-# strength for samples and 77.3 at four times that; single vectors go from 87.5 to 86.7.
+# Factor of the strength where statistics replace samples: training finds the directions that they
+# underrate. Chosen on validation rows (text8, MiniLM, one seed): the sum has 73.6 % at the strength
+# for samples and 77.3 at four times that; single vectors go from 87.5 to 86.7.
 CURVATURE = 4.0
 
 
@@ -41,9 +41,9 @@ class TrainConfig:
 
     `batch` rows of the task and `penalty_batch` rows of other tasks make one optimizer step, cut
     into `accumulation` micro-batches and divided between the workers. `strength` is lambda,
-    dimensionless (see `penalties.relative_tau_jp`). With `grow_strength` it is meant for
-    GROWN_AT other tasks and in proportion to their number: the penalty is a mean over them, and so
-    each keeps its weight. Raises BadConfig for values that cannot work.
+    dimensionless (see `penalties.relative_tau_jp`). With `grow_strength`, it is the value for
+    GROWN_AT other tasks, in proportion to whose number it grows: as the penalty is a mean over
+    them, each then keeps its weight. Raises BadConfig for values that cannot work.
     """
 
     steps: int
@@ -64,7 +64,7 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         for name in ("steps", "learning_rate", "batch", "penalty_batch", "accumulation", "clip"):
-            if not 0 < getattr(self, name) < math.inf:  # not for a NaN either
+            if not 0 < getattr(self, name) < math.inf:  # False for a NaN too
                 raise BadConfig(f"{name} is {getattr(self, name)}; it must be positive and finite")
         for name in ("strength", "weight_decay"):
             if not 0 <= getattr(self, name) < math.inf:
@@ -82,12 +82,12 @@ class TrainConfig:
             raise BadConfig(f"{self.accumulation} micro-batches of a batch of {self.batch} rows")
 
     def strength_against(self, others: int) -> float:
-        """lambda of a step that knows so many other tasks."""
+        """lambda of a step with this number of other tasks."""
         return self.strength * others / GROWN_AT if self.grow_strength else self.strength
 
     def as_dict(self) -> dict[str, Any]:
-        """Every field, as JSON has it; what was added later only where it is set, so that old
-        digests hold."""
+        """Every field, as JSON values; one that was added later only if it is set, so that old
+        digests stay valid."""
         fields = asdict(self) | {"trainable": list(self.trainable)}
         if not self.grow_strength:
             del fields["grow_strength"]
@@ -103,12 +103,11 @@ class RefreshConfig:
     """One label-free refresh (see `refresh`).
 
     It starts at the closed form of its layers, or at the vector. `learning_rate` is relative to the
-    root mean square of the vector's entries.
-    Every step takes `batch` own rows and `other_batch` rows mixed over all other tasks, out of
-    `samples` rows of the other tasks together and own ones in the same proportion. Of both the
-    share `held_out` only decides: how far to go, and whether to accept. The own function changes
-    by at most `most_change`, and interference must fall to `most_left` of what it was (mean
-    squares, relative to the vector's own tangents).
+    root mean square of the vector's entries. Every step takes `batch` own rows and `other_batch`
+    rows mixed over all other tasks, from `samples` rows of the other tasks together and own rows in
+    the same proportion. The share `held_out` of both is used only to decide how far to go and
+    whether to accept. The vector's own function changes by at most `most_change`, and interference
+    must fall to `most_left` of what it was (mean squares, relative to the vector's own tangents).
     """
 
     seed: int
@@ -125,7 +124,7 @@ class RefreshConfig:
     most_change: float = 0.2
 
     def as_dict(self) -> dict[str, Any]:
-        """Every field; what was added later only where it is set, so that old tables can grow."""
+        """Every field; one that was added later only if it is set, so that old tables can grow."""
         fields = asdict(self)
         if not self.closed_form:
             del fields["closed_form"]
@@ -145,12 +144,12 @@ def default_strength(head_kind: HeadKind, penalty: Penalty) -> float:
 
 
 def default_config(rows: int, seed: int, trainable: tuple[str, ...], **given: Any) -> TrainConfig:
-    """The rule for a task of `rows` labelled training rows; `given` values win where not None.
+    """The rule for a task of `rows` labelled training rows; `given` values that are not None win.
 
     Two passes over the data at 16 rows a step, at least 100 steps for small sets and at most 2000
     for large ones, and a row of each of eight other tasks a step. It was chosen on validation rows
     of one seed: one pass at half the rate with the cyclical penalty gave sums of 86.0 % (eight text
-    tasks, MiniLM) and 77.9 (four picture tasks, EfficientNet-Lite0), this 88.6 and 82.7
+    tasks, MiniLM) and 77.9 (four picture tasks, EfficientNet-Lite0), this rule 88.6 and 82.7
     (results/heads-choice.md). Without a `strength` it is that of a base with a text tower.
     """
     chosen = {name: value for name, value in given.items() if value is not None}

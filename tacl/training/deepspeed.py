@@ -1,9 +1,9 @@
 """The DeepSpeed engine: data-parallel training of tau with ZeRO 0, 1 or 2 (arXiv 1910.02054).
 
-All that is known about DeepSpeed is in this file, and it is imported only by a process that
-trains. The dual forward lies inside the module's `forward`, so that DeepSpeed sees an ordinary
-module whose only parameters are tau. Checkpoints are named tensors in float32, whole on rank 0:
-they do not depend on the stage or on the number of ranks.
+Everything about DeepSpeed is in this file, which only a process that trains imports. The dual
+forward is inside the module's `forward`, so that DeepSpeed sees an ordinary module whose only
+parameters are tau. Checkpoints are named tensors in float32, gathered on rank 0: they do not depend
+on the stage or on the number of ranks.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ MOMENTS = ("exp_avg", "exp_avg_sq")
 BUCKET = 2**24  # elements reduced at once; DeepSpeed's default would reserve 2 GB
 FILE = "engine.safetensors"
 
-_claimed = False  # this process has an engine
+_claimed = False  # whether this process has an engine
 
 
 class DeepSpeedEngine:
-    """One optimizer over tau, its state divided between the ranks (stages 1 and 2).
+    """One optimizer over tau, whose state is divided between the ranks (stages 1 and 2).
 
-    Joins the process group that exists; makes one of a single rank where there is none.
+    Joins the existing process group, or creates one of a single rank if there is none.
     Raises BadConfig for ZeRO stage 3, RuntimeError for a second engine in one process before the
     first is closed.
     """
@@ -61,7 +61,7 @@ class DeepSpeedEngine:
             module, self.optimizer, _settings(config, zero_stage), self.device
         )
         if self.world_size == 1 and not self.sharded:
-            # Else it copies every gradient into buckets and back, though nobody else has any.
+            # Otherwise every gradient would be copied into buckets and back for no other rank.
             self._engine.enable_backward_allreduce = False
         module.eval()  # DeepSpeed leaves it as it was; a dual forward has no train mode
 
@@ -91,7 +91,7 @@ class DeepSpeedEngine:
             self._engine.step()
             return torch.as_tensor(self._engine.get_global_grad_norm(), device=self.device)
         for parameter in self.module.parameters():
-            if parameter.grad is None:  # no row of the step met it; averaging makes it zero too
+            if parameter.grad is None:  # unused in this step; averaging would make it zero too
                 parameter.grad = torch.zeros_like(parameter)
         norm = clip_grad_norm_(self.module.parameters(), self.clip)  # stage 0 reports no norm
         self._engine.step()
@@ -120,8 +120,8 @@ class DeepSpeedEngine:
                     self._fill(parameter, file.get_tensor(f"{moment}/{name}"), moment)
 
     def close(self) -> None:
-        """Stages 1 and 2 would hold the module and its gradients for ever: DeepSpeed's hooks lie
-        on the parameters."""
+        """Destroys the engine: in stages 1 and 2, DeepSpeed's hooks on the parameters would
+        otherwise keep the module and its gradients for ever."""
         global _claimed
         self._engine.destroy()
         _claimed = False
@@ -147,7 +147,7 @@ class DeepSpeedEngine:
             self.optimizer.state[parameter][moment].copy_(value)
 
     def _make_moments(self, steps: int) -> None:
-        """Moments are born at the first step; a resumed optimizer needs them before."""
+        """Creates the moments for a resumed optimizer; otherwise the first step does."""
         if steps == 0:
             return
         for group in self.optimizer.param_groups:
@@ -207,8 +207,8 @@ def _settings(config: TrainConfig, stage: int) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _hidden(name: str) -> Iterator[None]:
-    """Not to be imported, unless it was: DeepSpeed's autotuner, which nobody asks for, would take
-    all of MLflow where that is installed, and nearly as long as torch takes."""
+    """Prevents the import of a module, unless it is imported already: DeepSpeed's autotuner, which
+    is not used, would import all of MLflow if installed, which takes nearly as long as torch."""
     if name in sys.modules:
         yield
         return

@@ -1,5 +1,5 @@
-"""Products that come out the same bit for bit on a GPU, for a training that goes on from a
-checkpoint. On a CPU they do anyway."""
+"""Products that are reproducible bit for bit on a GPU, for a training resumed from a checkpoint. On
+a CPU they always are."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ WORKSPACES = "CUBLAS_WORKSPACE_CONFIG"
 
 
 def cublas_workspaces(device: torch.device | str) -> None:
-    """To be called before anything is on the device: cuBLAS reads it once in a process, and it
-    changes nothing but the memory that it works in."""
+    """Sets cuBLAS's workspaces; call it before anything is on the device, as cuBLAS reads the
+    setting once in a process. It affects nothing but the memory that cuBLAS works in."""
     if torch.device(device).type == "cuda":
         os.environ.setdefault(WORKSPACES, ":4096:8")
 
 
 @contextmanager
 def deterministic(device: torch.device | str) -> Iterator[None]:
-    """Torch takes deterministic algorithms on a CUDA device, and afterwards what it took before.
+    """Makes torch use deterministic algorithms on a CUDA device, and restores its settings after.
 
-    Where an operation has none torch warns: a training whose numbers may differ in the last bits
-    is worth more than none.
+    If an operation has none, torch only warns: a training whose numbers may differ in the last bits
+    is better than none.
     """
     if torch.device(device).type != "cuda":
         yield
         return
-    if not torch.cuda.is_initialized():  # later it changes nothing, and torch warns
+    if not torch.cuda.is_initialized():  # later it has no effect, and torch warns
         cublas_workspaces(device)
     was = torch.are_deterministic_algorithms_enabled()
     only_warned = torch.is_deterministic_algorithms_warn_only_enabled()

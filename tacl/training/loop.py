@@ -1,9 +1,9 @@
 """Training one task vector: loss = task + strength * penalty, by one dual pass per step.
 
-The loop knows nothing of what runs it. An `Engine` owns the optimizer and the ranks; `known`
-says at every step which other tasks the store holds, so that a task which arrives during
-training joins the cycle at the next step boundary. Rows are pure functions of (seed, step):
-a resumed run goes on with the same numbers.
+The loop does not depend on what runs it. An `Engine` owns the optimizer and the ranks; `known`
+returns at every step the other tasks in the sample store, so that a task that arrives during
+training joins the cycle at the next step. Rows are pure functions of (seed, step): a resumed run
+continues with the same numbers.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Module = TypeVar("Module", bound=FrozenEncoder)
 
 
 class Engine(Protocol):
-    """Who holds the optimizer: plain torch in one process, or DeepSpeed on many ranks."""
+    """The owner of the optimizer: plain torch in one process, or DeepSpeed on many ranks."""
 
     device: torch.device
     rank: int
@@ -49,19 +49,19 @@ class Engine(Protocol):
         ...
 
     def backward(self, loss: Tensor) -> None:
-        """Adds the gradient of this micro-batch; ranks are averaged."""
+        """Adds the gradient of this micro-batch; gradients are averaged over ranks."""
         ...
 
     def step(self, learning_rate: float) -> Tensor:
         """Clips, updates tau, clears the gradients; returns the gradient's norm before clipping,
-        a scalar that nobody has waited for yet."""
+        a scalar tensor that may not be computed yet."""
         ...
 
     def save(self, folder: Path) -> None: ...
     def load(self, folder: Path) -> None: ...
 
     def close(self) -> None:
-        """It trains no more; its module can still be read."""
+        """Ends the engine's training; its module can still be read."""
         ...
 
 
@@ -69,8 +69,8 @@ class Engine(Protocol):
 class Store:
     """Unlabelled samples of one other task; feature_norm = mean |f(x; theta0)|_2 over them.
 
-    `statistics` are what the curvature penalty needs. A task may share them instead of samples:
-    then there are no items, and its turn in a cycle is a step against its statistics.
+    The curvature penalty needs `statistics`. A task may share them instead of samples: then there
+    are no items, and its turn in a cycle is a step against its statistics.
     """
 
     name: str
@@ -81,7 +81,7 @@ class Store:
 
 @dataclass(frozen=True)
 class StepRecord:
-    """What one optimizer step saw on this rank; `penalty` is None where there was none."""
+    """Figures of one optimizer step on this rank; `penalty` is None if the step had none."""
 
     step: int
     steps: int  # of the whole training
@@ -120,7 +120,7 @@ class PlainEngine(Generic[Module]):
         load(self.module, self.optimizer, folder / "plain.safetensors")
 
     def close(self) -> None:
-        """Nothing is held beside what it was given."""
+        """Does nothing: the engine holds no resources of its own."""
 
 
 def train(
@@ -137,9 +137,9 @@ def train(
     """Trains the engine's module in place, from `start_step` to `config.steps`.
 
     An ordinary module is trained by the same loop; its tangent is zero, and a penalty is refused.
-    `known(step)` gives the stores of the OTHER tasks, the generic one included, in the order of
-    their arrival; it is asked once before every optimizer step. `on_step` is called after it, and
-    training ends there when it answers True.
+    `known(step)` returns the stores of the OTHER tasks, the generic one included, in the order of
+    their arrival; it is called once before every optimizer step. `on_step` is called after every
+    step, and training ends when it returns True. Raises BadConfig.
     """
     head = head.to(engine.device)
     if engine.module.regime == "ordinary" and config.penalty != "none":
@@ -160,7 +160,7 @@ def train(
             stores = other_tasks(config.penalty, step, everyone, config.penalty_batch)
             strength = config.strength_against(len(everyone))
             curvature = curvatures(everyone) if config.penalty == "curvature" else None
-            shown: list[Tensor] = []  # read after the step: an accelerator is waited for once
+            shown: list[Tensor] = []  # read after the step, to wait for an accelerator once
             for micro in range(config.accumulation):
                 share = slice(micro * engine.world_size + engine.rank, None, parts)
                 task, penalty = losses(engine, backbone, head, data, stores, config, step, share)
@@ -181,7 +181,7 @@ def train(
 
 
 class MergedStatistics:
-    """The statistics of all other tasks as one; merged again only when those of one are others."""
+    """The statistics of all other tasks as one; merged again only when they change."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
@@ -189,7 +189,7 @@ class MergedStatistics:
         self.statistics: Statistics | None = None
 
     def __call__(self, stores: Sequence[Store]) -> Statistics | None:
-        """None where there is no other task yet; BadConfig where one has no statistics."""
+        """None if there is no other task yet. Raises BadConfig if one has no statistics."""
         without = [store.name for store in stores if store.statistics is None]
         if without:
             raise BadConfig(f"the curvature penalty needs statistics, and {without} gave none")
@@ -210,7 +210,7 @@ def losses(
     share: slice,
 ) -> tuple[Tensor, Tensor]:
     """Task loss and penalty of a share of the step's rows, slice(part, None, parts): a micro-batch
-    of a rank. Over all shares they sum to means."""
+    of a rank. Summed over all shares, they are the step's means."""
     rows = batch_rows(len(data), config.batch, config.seed, step)
     my_rows, my_others = rows[share], other_rows(stores, config, step)[share]
     own = [data.items[row] for row in my_rows]
@@ -228,7 +228,7 @@ def losses(
     for store in {store.name: store for store in stores}.values():
         if not store.items and store.statistics is not None:
             stated = store.statistics.penalty(engine.module.tau_by_block())
-            # Its root at tau = 0 has no gradient.
+            # The root at tau = 0 has no gradient.
             stated = stated if config.norm == "l2_squared" else stated.clamp_min(1e-24).sqrt()
             penalty = penalty + turns[store.name] * stated / (len(stores) * share.step)
     return task, penalty
@@ -239,7 +239,7 @@ def other_rows(
 ) -> list[tuple[Store, int, float]]:
     """The rows that penalise a step, each with its weight in the mean over tasks of row means.
 
-    A mixed step has one row of each of its stores, chosen by its place among those of all steps.
+    A mixed step has one row of each of its stores, chosen by its position over all steps.
     """
     weighted = []
     for place, store in enumerate(stores, step * config.penalty_batch):

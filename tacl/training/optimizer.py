@@ -1,8 +1,8 @@
-"""Adam and AdamW (arXiv 1412.6980, 1711.05101) as torch has them, without torch's compiler.
+"""Torch's Adam and AdamW (arXiv 1412.6980, 1711.05101), without torch's compiler.
 
-torch's optimizers hide from the compiler, and the first time they are used they import it to do
-so: as much time as torch itself takes, in every process that trains. Nothing is compiled here, so
-the methods below are torch's own, taken out of the wrappers that hide them.
+Torch's optimizers exclude themselves from compilation, for which their first use imports the
+compiler: that takes as long as importing torch, in every process that trains. Nothing is compiled
+here, so the methods below are torch's own, without the wrappers that exclude them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tacl.training.config import TrainConfig
 
 
 def _unwrapped(name: str) -> Any:
-    """The method itself; as it is in a release of torch that does not wrap it."""
+    """The method without its wrapper, if the release of torch wraps it."""
     method = getattr(torch.optim.Adam, name)
     return getattr(method, "__wrapped__", method)
 
@@ -45,14 +45,14 @@ class AdamW(_Unwrapped, torch.optim.AdamW):  # pyright: ignore[reportIncompatibl
 
 
 def adamw(module: nn.Module, config: TrainConfig) -> AdamW:
-    """Over all parameters of the module; on a CPU in one pass over them and their moments."""
+    """AdamW over all parameters of the module; fused on a CPU, in one pass over all tensors."""
     parameters = list(module.parameters())
     fused = True if parameters[0].device.type == "cpu" else None
     return AdamW(parameters, lr=config.learning_rate, weight_decay=config.weight_decay, fused=fused)
 
 
 def stepped(module: nn.Module, optimizer: Adam | AdamW, clip: float, rate: float) -> Tensor:
-    """Clips, updates the parameters, clears the gradients; the gradient's norm before clipping."""
+    """Clips, updates the parameters, clears the gradients; returns the norm before clipping."""
     norm = clip_grad_norm_(module.parameters(), clip)
     for group in optimizer.param_groups:
         group["lr"] = rate
@@ -62,7 +62,7 @@ def stepped(module: nn.Module, optimizer: Adam | AdamW, clip: float, rate: float
 
 
 def save(module: nn.Module, optimizer: torch.optim.Optimizer, file: Path) -> None:
-    """tau and both moments by parameter name; theta0 is never part of a checkpoint."""
+    """Writes tau and both moments by parameter name; theta0 is never part of a checkpoint."""
     tensors = {f"tau/{name}": p.detach() for name, p in module.named_parameters()}
     for name, parameter in module.named_parameters():
         for key, value in optimizer.state[parameter].items():
@@ -72,14 +72,14 @@ def save(module: nn.Module, optimizer: torch.optim.Optimizer, file: Path) -> Non
 
 @torch.no_grad()
 def load(module: nn.Module, optimizer: torch.optim.Optimizer, file: Path) -> None:
-    """What was saved, so that the next step is the one that would have been."""
+    """Restores what `save` wrote, so that the next step is the same as without the interruption."""
     tensors = load_file(file)
     for name, parameter in module.named_parameters():
         parameter.copy_(tensors[f"tau/{name}"])
         keys = [key for key in ("step", "exp_avg", "exp_avg_sq") if f"{key}/{name}" in tensors]
         state = {key: tensors[f"{key}/{name}"] for key in keys}
-        # The step counter stays where AdamW makes it, on the CPU. Nothing stays a view of the file,
-        # which goes when it is old.
+        # The step counter is kept on the CPU, as AdamW does. Tensors are copied, so that none is a
+        # view of the file, which is deleted later.
         optimizer.state[parameter] = {
             key: value.clone() if key == "step" else value.to(parameter.device, copy=True)
             for key, value in state.items()

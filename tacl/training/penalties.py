@@ -1,4 +1,4 @@
-"""tauJp: the penalty that keeps a task vector out of the way of every other task.
+"""tauJp: the penalty that keeps a task vector from interfering with every other task.
 
 Interference of tau on an input x of another task is the change J(x) tau of its features there.
 The penalty is the mean size of that change over unlabelled inputs of other tasks.
@@ -19,12 +19,12 @@ Task = TypeVar("Task")
 
 
 def other_tasks(penalty: str, step: int, known: Sequence[Task], rows: int = 1) -> Sequence[Task]:
-    """The tasks whose samples penalise this step: the one place that says which come next.
+    """The tasks whose samples penalise this step; nothing else decides which come next.
 
-    Cyclical takes one, step mod number of other tasks, so that a step costs the same however
-    many tasks there are; mixed deals `rows` in that turn, from where the step before ended, and
-    names the task of each; strict takes all; none, an empty store, and curvature, which has
-    statistics instead of samples (tacl.curvature), take nothing.
+    Cyclical takes one, step mod number of other tasks, so that the cost of a step does not depend
+    on their number; mixed deals `rows` in the same order, from where the step before ended, and
+    names the task of each row; strict takes all. "none", an empty store, and "curvature", which
+    has statistics instead of samples (tacl.curvature), take no task.
     """
     if penalty in ("none", "curvature") or not known:
         return ()
@@ -38,8 +38,8 @@ def other_tasks(penalty: str, step: int, known: Sequence[Task], rows: int = 1) -
 def relative_tau_jp(tangent_BD: Tensor, norm: Norm, feature_norm_B: Tensor) -> Tensor:
     """|J(x) tau| of each row, relative to the typical |f(x; theta0)| of its task: [B].
 
-    Features of one encoder are ten times as large as those of another; relative to them lambda
-    is dimensionless. The un-squared norm is safe at tau = 0: torch gives it gradient zero there.
+    Features of one encoder may be ten times as large as those of another; relative to them, lambda
+    is dimensionless. The unsquared norm is safe at tau = 0, where torch gives it a gradient of 0.
     """
     length_B = torch.linalg.vector_norm(tangent_BD, dim=-1) / feature_norm_B
     return length_B if norm == "l2" else length_B.square()
@@ -48,8 +48,8 @@ def relative_tau_jp(tangent_BD: Tensor, norm: Norm, feature_norm_B: Tensor) -> T
 def penalty(tangent_BD: Tensor, feature_norm: Tensor | float, norm: Norm = "l2_squared") -> Tensor:
     """tauJp over a batch of unlabelled inputs of ONE other task, for any training loop: a scalar.
 
-    loss = task loss + lambda * penalty(J(x) tau, mean |f(x; theta0)|). It has no unit: lambda means
-    the same for every encoder, and 3 is this package's default.
+    loss = task loss + lambda * penalty(J(x) tau, mean |f(x; theta0)|). It has no unit, so lambda
+    means the same for every encoder; the default of this package is 3.
 
     Args:
         tangent_BD: J(x) tau of the other task's rows, with its graph.

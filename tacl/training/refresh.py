@@ -1,16 +1,16 @@
-"""Label-free refresh: take an old vector out of the way of tasks that arrived after it.
+"""Label-free refresh: removes an old vector's interference with tasks that arrived after it.
 
-tau_s was never penalised on a later task k. Without any label, move it to tau_s + delta, keeping
-its own function and removing its interference:
+tau_s was never penalised on a later task k. Without any label, it is moved to tau_s + delta,
+keeping its own function and removing its interference:
 
     minimise  mean over own rows  |J(x) (tau_s + delta - first_s)|^2
             + strength * mean over other rows  |J(x) (tau_s + delta)|^2
 
-first_s is the vector as it was trained: one that is refreshed many times is held to that, and does
-not drift. Both terms are relative to the size |J(x) first_s| on own rows, so strength is
-dimensionless. It is least squares in delta with far more unknowns than rows: solved layer by layer
-it is where the steps start, every row is new to the step that takes it, and rows held out decide
-how far along delta to go and whether to accept.
+first_s is the vector as it was trained: a vector that is refreshed many times is compared with it,
+and so does not drift. Both terms are relative to the size |J(x) first_s| on own rows, so strength
+is dimensionless. The problem is least squares in delta, with far more unknowns than rows. The steps
+start at its solution by layer, every step takes new rows, and held-out rows decide how far to go
+along delta and whether to accept.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from tacl.training.optimizer import Adam, load, save, stepped
 from tacl.vectors import params
 from tacl.vectors.params import Params
 
-AT_ONCE = 16  # rows of one pass without gradient: with 64 a picture takes a CPU a third longer
+AT_ONCE = 16  # rows of a pass without gradient: with 64, a CPU takes a third longer per picture
 
 
 class Change(NamedTuple):
-    """Mean squares relative to the own size on some rows: what is lost and what is left."""
+    """Mean squares on some rows, relative to the vector's own size: what is lost, what is left."""
 
     own: float  # |J (tau_s + delta - first_s)|^2 on own rows
     interference: float  # |J (tau_s + delta)|^2 on rows of other tasks
@@ -50,8 +50,8 @@ class Change(NamedTuple):
 
 @dataclass(frozen=True)
 class Refresh:
-    """What came of it; `tau` is the refreshed vector, also where it was not accepted, and has every
-    block that the module trains."""
+    """The result; `tau` is the refreshed vector, also if it was not accepted, and has every block
+    that the module trains."""
 
     tau: Params
     accepted: bool
@@ -74,8 +74,8 @@ def refresh(
 ) -> Refresh:
     """Refreshes `tau` against the stores of all other tasks, in the module's tau.
 
-    `first` is the vector as it was trained, where `tau` has been refreshed before; `saved` the file
-    of a descent from which the same refresh goes on, to the same numbers.
+    `first` is the vector as it was trained, if `tau` has been refreshed before; `saved` is the file
+    of a descent from which the same refresh continues, to the same numbers.
     Raises EmptySplit when there is no other store or a store is too small to hold rows out.
     """
     if not others:
@@ -115,7 +115,7 @@ def refresh(
     length = min(length, _largest_step(wrong[0], deltas[0], config.most_change * size))
     before, after = (_change(wrong, deltas, size, at) for at in (0.0, length))
     accepted, reason = judge(before, after, config)
-    # Blocks that the vector does not have, as of an adapter, have learnt too, and were judged.
+    # Blocks that the vector lacks, as an adapter may, were learnt too, and were judged with it.
     whole = {name: torch.zeros_like(block) for name, block in learnt.items()} | tau
     refreshed = {n: value + length * (learnt[n] - value) for n, value in whole.items()}
     return Refresh(refreshed, accepted, reason, before, after, descent.curve)
@@ -126,9 +126,9 @@ def line_search(
 ) -> float:
     """argmin over a >= 0 of sum_t weights[t] * mean over rows |wrong[t] + a deltas[t]|^2.
 
-    wrong, deltas: [N_t, D] each. J is linear, so the objective is a parabola along delta. Steps of
-    Adam are of one size whether much is to be moved or little; this makes right the small moves
-    of vectors that were penalised already, and stops where rows never learnt from would lose.
+    wrong, deltas: [N_t, D] each. J tau is linear in tau, so the objective is a parabola along
+    delta. Adam's steps have one size however far to move; this corrects the length for vectors that
+    were already penalised and need little, and stops where held-out rows would lose.
     """
     slope = bend = 0.0
     for wrong_ND, delta_ND, weight in zip(wrong, deltas, weights, strict=True):
@@ -138,7 +138,7 @@ def line_search(
 
 
 def _largest_step(wrong_ND: Tensor, delta_ND: Tensor, most: Tensor) -> float:
-    """The greatest a >= 0 where the mean over rows |wrong + a delta|^2 is at most `most`; or 0."""
+    """The greatest a >= 0 whose mean over rows |wrong + a delta|^2 is at most `most`; 0 if none."""
     bend = delta_ND.square().sum(-1).mean()
     slope = (wrong_ND * delta_ND).sum(-1).mean()
     room = slope.square() + bend * (most - wrong_ND.square().sum(-1).mean())
@@ -150,7 +150,7 @@ def _largest_step(wrong_ND: Tensor, delta_ND: Tensor, most: Tensor) -> float:
 def _change(
     wrong: Sequence[Tensor], deltas: Sequence[Tensor], size: Tensor, length: float
 ) -> Change:
-    """At `length` times delta, own rows first; every other task counts the same."""
+    """The Change at `length` times delta. Own rows come first; other tasks are weighted equally."""
     own, *others = (
         float((wrong_ND + length * delta_ND).square().sum(-1).mean() / size)
         for wrong_ND, delta_ND in zip(wrong, deltas, strict=True)
@@ -159,7 +159,7 @@ def _change(
 
 
 def judge(before: Change, after: Change, config: RefreshConfig) -> tuple[bool, str]:
-    """Accept when held-out interference falls enough to be worth a version."""
+    """Whether held-out interference falls enough to be worth a version, and the reason as text."""
     left = after.interference / before.interference if before.interference > 0 else 1.0
     figures = f"interference {left:.0%} of before, own function changed by {after.own:.1%}"
     if not left <= config.most_left:  # nor is a NaN accepted
@@ -180,11 +180,11 @@ def _cut(
 
 
 def cut(store: Store, count: int, config: RefreshConfig) -> tuple[list[Item], list[Item]]:
-    """Rows to learn from and rows held out, of `count` by seed. EmptySplit."""
+    """Rows to learn from and rows held out, of `count` rows drawn by seed. Raises EmptySplit."""
     chosen = sample_rows(range(len(store.items)), count, config.seed)
     if len(chosen) < 2:
         raise EmptySplit(f"the shard of {store.name} has {len(chosen)} rows; 2 are the least")
-    # By seed and not the last ones: a store may be in the order of its classes.
+    # By seed, not the last rows: a store may be ordered by class.
     aside = set(sample_rows(chosen, max(1, round(config.held_out * len(chosen))), config.seed))
     learn = [store.items[row] for row in chosen if row not in aside]
     return learn, [store.items[row] for row in chosen if row in aside]
@@ -193,14 +193,14 @@ def cut(store: Store, count: int, config: RefreshConfig) -> tuple[list[Item], li
 def tangents_by_part(
     module: LinearizedEncoder, backbone: Backbone, tau: Params, parts: Sequence[list[Item]]
 ) -> list[Tensor]:
-    """J tau on the rows of every part, [N, D] each, by one run over all of them."""
+    """J tau on the rows of every part, [N, D] each, computed over all parts together."""
     items = [item for part in parts for item in part]
     cached = cached_tangents(module, backbone, items, {"tau": tau}, AT_ONCE)
     return list(cached.tangents["tau"].split([len(part) for part in parts]))
 
 
 def _root_mean_square(tau: Params) -> float:
-    """Of all entries: the scale on which a step of Adam moves them."""
+    """The root mean square of all entries, to which Adam's step size is relative."""
     return params.norm(tau) / math.sqrt(max(1, sum(block.numel() for block in tau.values())))
 
 
@@ -235,8 +235,8 @@ def _sizes(
     first_own_ND: Tensor,
     others: Sequence[Item],
 ) -> tuple[Tensor, Tensor]:
-    """Mean squares on a batch of own rows and on one mixed over the other tasks: of what is lost,
-    and of what is to go."""
+    """Mean squares of what is lost, on a batch of own rows, and of the interference, on a batch
+    mixed over the other tasks."""
     config = descent.config
     own_rows = batch_rows(len(own), config.batch, config.seed, step)
     other_rows = batch_rows(len(others), config.other_batch, config.seed, step)
