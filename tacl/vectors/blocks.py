@@ -1,8 +1,8 @@
-"""One block of a task vector as it is kept: dense, low-rank, in eight bits or in four.
+"""One block of a task vector as it is stored: dense, low-rank, in eight bits or in four.
 
-All become dense float32 when they are used: whole, or in pieces of a few rows [O, I] (O is the
-first axis, I all others; a vector is one row), so that many vectors can be added up without a dense
-copy of any.
+All kinds become dense float32 when they are used: whole, or in pieces of a few rows [O, I] (O is
+the first axis, I all others; a tensor of one axis is one row), so that many vectors can be added
+without a dense copy of any.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ GROUP = 64  # entries of a row that share a scale in four bits
 
 
 class _Kept:
-    """What all kinds share: their tensors by the names that they have in a file."""
+    """Base of all kinds: access to their tensors by the names that they have in a file."""
 
     kind: ClassVar[str]
     names: ClassVar[dict[str, str]]  # name in a file -> field, in the order of the fields
@@ -60,7 +60,7 @@ class Dense(_Kept):
 
 @dataclass(frozen=True, eq=False)
 class LowRank(_Kept):
-    """left_OR @ right_RI, seen in `shape`."""
+    """left_OR @ right_RI, viewed in `shape`."""
 
     left_OR: Tensor
     right_RI: Tensor
@@ -84,7 +84,7 @@ class LowRank(_Kept):
 
 @dataclass(frozen=True, eq=False)
 class EightBit(_Kept):
-    """int8 codes_OI times one float32 scale per row O, seen in `shape`."""
+    """int8 codes_OI times one float32 scale per row O, viewed in `shape`."""
 
     codes_OI: Tensor
     scales_O: Tensor
@@ -116,7 +116,7 @@ def _scaled(codes_OI: Tensor, scales_O: Tensor) -> Tensor:
 class FourBit(_Kept):
     """Codes from -7 to 7, two to a byte, times one float32 scale per group G of a row O.
 
-    pairs_OP: a code plus 8 in each half, the first one in the lower; seen in `shape`.
+    pairs_OP: a code plus 8 in each half byte, the first one in the lower; viewed in `shape`.
     """
 
     pairs_OP: Tensor
@@ -155,7 +155,7 @@ KINDS = {kind.kind: kind for kind in (Dense, LowRank, EightBit, FourBit)}
 
 
 def stored(value: Tensor, storage: Storage) -> Block:
-    """A block of this value. Biases and gains are few and stay float32."""
+    """A block of this value. Biases and gains are small and stay float32."""
     if storage == "float32" or value.ndim < 2:
         return Dense(value.float())
     if storage == "bfloat16":
@@ -164,5 +164,5 @@ def stored(value: Tensor, storage: Storage) -> Block:
 
 
 def as_rows(value: Tensor) -> Tensor:
-    """[O, I]: the first axis, and all others."""
+    """The tensor as [O, I]: the first axis, and all others; one row if it has fewer than two."""
     return value.reshape(1, -1) if value.ndim < 2 else value.flatten(1)

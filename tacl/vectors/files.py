@@ -1,4 +1,4 @@
-"""Tensors with a head of facts in one safetensors file: what vectors and statistics are kept in."""
+"""Tensors with a head of facts in one safetensors file, as vectors and statistics are stored."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ METADATA_KEY = "tacl"  # one key: several would be written in no particular orde
 
 
 def write(path: Path, head: Mapping[str, Any], tensors: Params) -> None:
-    """Equal heads and tensors give equal bytes."""
+    """Writes head and tensors; equal ones give equal bytes."""
     tensors = {name: value.cpu().contiguous() for name, value in tensors.items()}
     save_file(tensors, path, metadata={METADATA_KEY: json.dumps(head, sort_keys=True)})
 
 
 def read(path: Path, what: str, assembled: Callable[[dict[str, Any], Params], T]) -> tuple[T, dict]:
-    """What is assembled of head and tensors, which are mapped from the file; and the head.
+    """The result of `assembled` for head and tensors, which are mapped from the file; and the head.
 
-    CorruptBlob: it is truncated or foreign, or nothing can be assembled of it.
+    Raises CorruptBlob, saying `what`, if the file is truncated or foreign, or `assembled` fails.
     """
     try:
         with safe_open(path, framework="pt") as file:

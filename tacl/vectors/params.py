@@ -1,7 +1,7 @@
-"""Algebra of named tensors: theta0, task vectors and gradients alike; by name, never by position.
+"""Algebra of named tensors (theta0, task vectors, gradients), by name and never by position.
 
-Every operation takes the names from its arguments and refuses arguments whose names or shapes
-differ, so that a vector can never be added to the wrong block in silence.
+Operations on several arguments refuse names or shapes that differ, so that a vector can never be
+silently added to the wrong block.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Params = dict[str, Tensor]
 
 
 def require_same_blocks(left: Mapping[str, Tensor], right: Mapping[str, Tensor]) -> None:
-    """Raises ValueError naming the blocks in which the two differ."""
+    """Raises ValueError with the blocks in which the two differ, if any."""
     if left.keys() != right.keys():
         only_left, only_right = (
             sorted(left.keys() - right.keys()),

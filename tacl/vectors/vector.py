@@ -1,4 +1,4 @@
-"""Task vectors as they are kept: what one task changed, block by block, in a file of tensors."""
+"""Task vectors as they are stored: the change that one task made, by block, in a tensor file."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ REGIMES = ("linearized", "ordinary")
 
 @dataclass(frozen=True, eq=False)
 class TaskVector:
-    """theta - theta0 of one task, block by block, of the shapes that the base model's have.
+    """theta - theta0 of one task, block by block, in the shapes of the base model's blocks.
 
     Args:
         task: its name.
         base: the digest of the base model that it belongs to, `Backbone.digest`.
-        regime: in which model it was trained, and so in which it may be added: linearized at
+        regime: the model in which it was trained, and so in which it may be added: linearized at
             theta0, or ordinary.
-        blocks: by the name of the parameter; `to_params` gives them dense, in float32.
+        blocks: by the name of the parameter; `to_params` returns them dense, in float32.
 
-    Raises ValueError for another regime.
+    Raises ValueError for any other regime.
     Source: arXiv 2212.04089 (task vectors); arXiv 2305.12827 (linearized).
     """
 
@@ -49,17 +49,17 @@ class TaskVector:
 
     @staticmethod
     def of_params(task: str, base: str, regime: Regime, tau: Mapping[str, Tensor]) -> TaskVector:
-        """Of tensors by block, as `LinearizedEncoder.tau_dict` gives them, in their own dtype.
+        """A vector of tensors by block, such as `LinearizedEncoder.tau_dict`, in their own dtype.
 
-        On the CPU and without a graph; where they are so already, memory is shared. Nothing is
-        compared with the base model here: `LinearizedEncoder.load_tau` refuses what does not fit.
-        Raises ValueError for another regime.
+        Blocks are on the CPU and without a graph, and share the tensors' memory if possible. They
+        are not compared with the base model here: `LinearizedEncoder.load_tau` refuses those that
+        do not fit. Raises ValueError for any other regime.
         """
         blocks = {n: Dense(v.detach().cpu().contiguous()) for n, v in tau.items()}
         return TaskVector(task, base, regime, blocks)
 
     def require_base(self, digest: str, what: str, here: str = "this home's") -> None:
-        """Raises BaseMismatch where it is not of the base model of this digest."""
+        """Raises BaseMismatch unless the vector is of the base model with this digest."""
         if self.base != digest:
             raise BaseMismatch(
                 f"{what} belongs to the base {self.base[:12]}, and {here} is {digest[:12]}; use "
@@ -67,7 +67,7 @@ class TaskVector:
             )
 
     def stored(self, storage: Storage) -> TaskVector:
-        """The same with smaller blocks: what is lost is lost for good.
+        """A copy with blocks of another storage; lost precision cannot be restored.
 
         `storage`: "float32", "bfloat16", "int8" or "int4"; see `tacl/vectors/blocks.py`.
         """
@@ -80,25 +80,26 @@ class TaskVector:
 
     @cached_property
     def digest(self) -> str:
-        """sha256 over content, head and tensors as kept; not over the order of a file. In hex."""
+        """sha256 in hex over head and tensors as stored, whatever their order in a file."""
         head = json.dumps(self._head(), sort_keys=True)
         return hashlib.sha256(f"{head}\0{params.digest(self._parts())}".encode()).hexdigest()
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all tensors, as kept."""
+        """Bytes of all tensors, as stored."""
         return sum(part.nbytes for part in self._parts().values())
 
     def save(self, path: Path) -> None:
-        """Into a safetensors file; equal vectors give equal bytes.
+        """Writes a safetensors file; equal vectors give equal bytes.
 
-        Raises safetensors.SafetensorError where it cannot be written.
+        Raises safetensors.SafetensorError if it cannot be written.
         """
         files.write(path, {**self._head(), "digest": self.digest}, self._parts())
 
     @staticmethod
     def load(path: Path) -> TaskVector:
-        """Tensors are mapped from the file. CorruptBlob: it is truncated, altered or foreign."""
+        """The vector of a file, with tensors mapped from it. Raises CorruptBlob if the file is
+        truncated, altered or foreign."""
         vector, head = files.read(path, "is not a complete task vector", _assembled)
         if vector.digest != (written := head.get("digest")):
             raise CorruptBlob(
