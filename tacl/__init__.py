@@ -1,7 +1,7 @@
 """The mathematics of TACL: tensors in, tensors out; no Ray, no SQL, no HTTP.
 
-What a person's own program needs stands here under one name each, and is imported when it is first
-used: `import tacl` alone imports nothing else.
+The names that programs need are all available here, and each is imported when it is first used:
+`import tacl` alone imports nothing else.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_PLACES = {  # module, and :name where that is another
+_PLACES = {  # module, and :name where it is called differently there
     "Backbone": "tacl.backbone",
     "Evaluation": "tacl.in_memory",
     "Head": "tacl.heads.head",
@@ -64,7 +64,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """PEP 562: asked once for each name, which is an attribute of this module from then on."""
+    """PEP 562: called once for each name, which is an attribute of this module from then on."""
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module, _, other = _PLACES[name].partition(":")

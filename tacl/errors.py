@@ -1,22 +1,22 @@
-"""Everything that can be wrong with what a person asked for, as classes; one message says it all.
+"""The errors that a person's request can meet, one class for each kind.
 
-A message says what was asked, what was found and what to do. Exit codes and HTTP statuses are
-given to these classes elsewhere: here is only the meaning.
+A message says what was asked, what was found and what to do. This file has only the meanings; exit
+codes and HTTP statuses are assigned to these classes in `cluster/errors.py`.
 """
 
 from __future__ import annotations
 
 
 class TaclError(Exception):
-    """Base of every error that is an answer to a person, not a defect of the program."""
+    """Base of every error that is due to a request or its circumstances, not to a defect."""
 
 
 class BaseNotFound(TaclError):
-    """The base model, or its weights, is not where it was looked for."""
+    """The base model or its weights were not found at the given place."""
 
 
 class BadBase(TaclError):
-    """The base model was found and cannot be used as asked."""
+    """The base model was found but cannot be used as requested."""
 
 
 class BadSample(TaclError):
@@ -24,7 +24,7 @@ class BadSample(TaclError):
 
 
 class DataNotFound(TaclError):
-    """No data set at the path or id that was given."""
+    """There is no data set at the given path or id."""
 
 
 class BadColumns(TaclError):
@@ -32,7 +32,7 @@ class BadColumns(TaclError):
 
 
 class EmptySplit(TaclError):
-    """A part of the data that is needed has no rows."""
+    """A required part of the data has no rows."""
 
 
 class TooFewClasses(TaclError):
@@ -48,7 +48,7 @@ class ModalityMismatch(TaclError):
 
 
 class SameData(TaclError):
-    """A task has exactly these rows already."""
+    """Another task already has exactly these rows."""
 
 
 class BadName(TaclError):
@@ -56,11 +56,11 @@ class BadName(TaclError):
 
 
 class NameTaken(TaclError):
-    """A name is in use already."""
+    """A name is already in use."""
 
 
 class UnknownTask(TaclError):
-    """No task of this name."""
+    """There is no task of this name."""
 
 
 class UnknownVector(TaclError):
@@ -72,7 +72,7 @@ class BadRecipe(TaclError):
 
 
 class MixedRegimes(TaclError):
-    """Linearized and ordinary vectors do not add up: they live in different models."""
+    """Linearized and ordinary vectors cannot be added: they belong to different models."""
 
 
 class BaseMismatch(TaclError):
@@ -80,47 +80,47 @@ class BaseMismatch(TaclError):
 
 
 class BadCheckpoint(TaclError):
-    """A checkpoint or adapter is not there, cannot be read, or does not fit the base."""
+    """A checkpoint or adapter does not exist, cannot be read, or does not fit the base model."""
 
 
 class Inexact(TaclError):
-    """A model was asked for in a form that answers otherwise than it does, by too much."""
+    """A model was requested in a form whose answers differ too much from its own."""
 
 
 class NoComposition(TaclError):
-    """A question was asked before a model was composed."""
+    """A query was made before a model was composed."""
 
 
 class AliasMoved(TaclError):
-    """An alias was moved by somebody else since it was looked at: compare and swap failed."""
+    """An alias was moved by somebody else since it was read: compare and swap failed."""
 
 
 class Erased(TaclError):
-    """What was asked for was erased at its owner's wish, and cannot come back."""
+    """What was requested was erased at its owner's wish, and cannot be restored."""
 
 
 class CorruptBlob(TaclError):
-    """A stored file is truncated, altered or of another format than its name says."""
+    """A stored file is truncated, altered, or not of the format that its name says."""
 
 
 class NotPlaceable(TaclError):
-    """The cluster will never have the room that was asked for."""
+    """The cluster can never have the resources that were requested."""
 
 
 class RunFailed(TaclError):
-    """A run ended without its result."""
+    """A run ended without a result."""
 
 
 class UnknownRun(TaclError):
-    """No run of this id, or none that whoever asks may know of."""
+    """There is no run of this id, or the requester may not know of it."""
 
 
 class StorageUnavailable(TaclError):
-    """The blob store, the registry or a hub cannot be read or written now; later it may."""
+    """The blob store, the registry or a hub cannot be read or written now; retry later."""
 
 
 class ClusterNotRunning(TaclError):
-    """There is no cluster to talk to."""
+    """There is no running cluster to connect to."""
 
 
 class HomeInUse(TaclError):
@@ -132,27 +132,27 @@ class BadConfig(TaclError):
 
 
 class NotAuthenticated(TaclError):
-    """Nobody is known by the token that was sent, or none was sent."""
+    """The token that was sent belongs to no user, or none was sent."""
 
 
 class NotAllowed(TaclError):
-    """Whoever asks is known and may not do that."""
+    """The requester is known but may not do that."""
 
 
 class UnknownUser(TaclError):
-    """No user of this name, or none that whoever asks may know of."""
+    """There is no user of this name, or the requester may not know of them."""
 
 
 class TooLarge(TaclError):
-    """More bytes, pixels or characters than are taken at once."""
+    """More bytes, pixels or characters than are accepted at once."""
 
 
 class Overloaded(TaclError):
-    """Too much waits already; the same is worth trying again soon."""
+    """Too many requests are waiting already; retry soon."""
 
 
 class TooMany(TaclError):
-    """One user has, or asks for, more than one user may have; worth trying again in `seconds`."""
+    """A user has, or requests, more than one user may have; retry after `seconds`."""
 
     def __init__(self, message: str, seconds: int = 60) -> None:
         super().__init__(message)
@@ -163,4 +163,4 @@ class TooMany(TaclError):
 
 
 class TooLate(TaclError):
-    """There was no answer within the time that was given."""
+    """There was no answer within the given time."""

@@ -1,7 +1,7 @@
 """The whole method on tensors in memory: train a vector, then evaluate any sum of vectors.
 
-For one's own programs; a thin layer over `tacl.training.loop` and `tacl.evaluation.tangents`, which
-do the work. Inputs are rows as the base model takes them: a tensor [N, ...], or a sequence of rows
+For use in programs; a thin layer over `tacl.training.loop` and `tacl.evaluation.tangents`, which do
+the work. Inputs are rows as the base model takes them: a tensor [N, ...], or a sequence of rows
 such as `[base.prepare(text) for text in texts]`.
 """
 
@@ -36,8 +36,8 @@ def features(base: Backbone, inputs: Inputs) -> Tensor:
 
     `inputs`: rows as the base model takes them, a tensor [N, ...] or a sequence of rows.
 
-    Raises EmptySplit for no rows, BadBase for a wrapped module that gives something else than one
-    tensor [B, D].
+    Raises EmptySplit for no rows, BadBase for a wrapped module that returns anything but one tensor
+    [B, D].
     """
     return materialized_features(base, {}, _items(inputs))
 
@@ -67,8 +67,8 @@ def train(
     Args:
         base: the base model, from `load` or `wrap`; it is not changed.
         data: {"inputs": rows, "labels": int64 [N]}, or the pair of them.
-        head: the task's classifier, which stays as it is.
-        against: the unlabelled inputs of each other task; without any there is no penalty.
+        head: the task's classifier, which is not changed.
+        against: the unlabelled inputs of each other task; if empty, there is no penalty.
         penalty: "cyclical", against one other task a step in turn; "mixed", a row of each of
             several; "strict", against all.
         penalty_weight: lambda, without unit; None, like None below, is `default_config`'s rule.
@@ -76,9 +76,9 @@ def train(
         on_step: called after every step; return True to end the training.
 
     Raises:
-        BadColumns: `data` is neither of these forms, or `against` the rows of one task alone.
-        LabelOutOfRange: other than one label a row, or one that the head has no class for.
-        EmptySplit: no rows. BadConfig: a setting that cannot work. RunFailed: it diverged.
+        BadColumns: `data` has neither form, or `against` is the rows of one task, not a list.
+        LabelOutOfRange: there is not one label per row, or the head has no class for a label.
+        EmptySplit: no rows. BadConfig: a setting that cannot work. RunFailed: training diverged.
 
     Source: OpenReview 1VwWi6zbxs (tauJp); arXiv 2305.12827 (training in the tangent space).
     """
@@ -103,9 +103,9 @@ def train(
 
 @dataclass(frozen=True)
 class Evaluation:
-    """f(x; theta0) and J(x) tau_t of labelled rows: any recipe of these vectors is an addition.
+    """f(x; theta0) and J(x) tau_t of labelled rows, which evaluate any recipe by addition alone.
 
-    A recipe gives coefficients by name; vectors that it does not name count zero times.
+    A recipe maps names of vectors to coefficients; a vector that it does not name has 0.
     """
 
     cached: Cached
@@ -122,7 +122,7 @@ class Evaluation:
     def tau_jp(self, name: str) -> float:
         """Mean |J(x) tau|_2 over the rows, in the features' unit: how much the vector moves them.
 
-        Of another task's vector that is its interference (OpenReview 1VwWi6zbxs).
+        For another task's vector, this is its interference (OpenReview 1VwWi6zbxs).
         """
         return tau_jp(self.cached.tangents[name]).mean
 
@@ -130,10 +130,10 @@ class Evaluation:
 def evaluate(
     base: Backbone, data: Rows, head: Head, vectors: Mapping[str, TaskVector]
 ) -> Evaluation:
-    """Rows of one task under each vector: one pass a vector, and afterwards none for any recipe.
+    """Evaluate rows of one task in one pass per vector; recipes then need no further pass.
 
-    `data` and `head` are as in `train`; `vectors` are named as recipes shall name them, and there
-    is at least one.
+    `data` and `head` are as in `train`; `vectors`, at least one, are keyed by the names that
+    recipes use.
 
     Raises BadColumns, LabelOutOfRange and EmptySplit as `train` does, BaseMismatch for a vector of
     another base model, MixedRegimes for one that was not trained in the linearized model,

@@ -1,6 +1,6 @@
 """The name of a base model, as a person writes it: SCHEME:NAME[@WEIGHTS][?size=N].
 
-Knows no tensors, so that a name is checked where it is typed.
+Does not import torch, so that a name can be checked where it is typed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Literal
 
 from tacl.errors import BadBase, BaseNotFound
 
-SCHEMES = {  # with how each is written
+SCHEMES = {  # and the form in which each is written
     "embedded": "embedded",
     "hf": "hf:DIRECTORY_OR_ID",
     "open_clip": "open_clip:NAME@WEIGHTS",
@@ -25,7 +25,8 @@ HeadKind = Literal["text", "prototype"]  # heads are made of class names, or of 
 
 @dataclass(frozen=True)
 class BaseSpec:
-    """`size` is the longest input: pixels of the square for images, tokens for texts."""
+    """A parsed name. `size`: side of the square images in pixels, or greatest length of texts in
+    tokens."""
 
     scheme: str
     name: str = ""
@@ -34,7 +35,7 @@ class BaseSpec:
 
     @staticmethod
     def parse(text: str) -> BaseSpec:
-        """Raises BadBase, naming the forms that exist."""
+        """The parts of a name; raises BadBase, listing the valid forms."""
         body, question, options = text.partition("?")
         scheme, _, rest = body.partition(":")
         if scheme not in SCHEMES:
@@ -54,20 +55,20 @@ class BaseSpec:
 
     @property
     def folder(self) -> Path:
-        """What the name is where it names a folder of this machine."""
+        """The path of the folder on this machine, if the name is one."""
         return Path(os.path.expanduser(self.name))
 
     @property
     def is_folder(self) -> bool:
-        """Whether that is there. With weights it is meant by none: they are of a hub's id or of an
-        architecture, whatever lies here by its name."""
+        """Whether that folder exists and is meant. With weights it is not: they belong to a hub's
+        id or an architecture, even if a folder here has its name."""
         return self.weights is None and os.path.isdir(self.folder)
 
     def placed(self, must_exist: bool = True) -> BaseSpec:
-        """The same from wherever it is read: paths are absolute, ids of hubs stay as they are.
-        Raises BaseNotFound for a path where nothing is, where that `must_exist`, and BadBase for a
-        revision where a folder here has the name of its hub id: the library would take that. Looks
-        at no content."""
+        """The same name, valid in any directory: paths become absolute, ids of hubs do not change.
+        Raises BaseNotFound for a path that does not exist, if it `must_exist`, and BadBase for a
+        revision of a hub id that is also the name of a folder here, as the library would load that.
+        Reads no file."""
         weights = self.weights
         if self.scheme in ("hf", "open_clip"):
             whole = self.name if weights is None else f"{self.name}@{weights}"
@@ -79,16 +80,16 @@ class BaseSpec:
                 f"the directory {self.folder.absolute()} has the name of that hub id, and no "
                 f"revisions; leave @{weights} out to take it, or start from another directory"
             )
-        if weights is None or self.scheme == "hf":  # where it is a revision
+        if weights is None or self.scheme == "hf":  # weights are then a revision
             return self
         if self.scheme == "timm" or is_path(weights) or weights.endswith(".safetensors"):
-            weights = self._placed(weights, True, must_exist)  # else a tag, whatever lies here
+            weights = self._placed(weights, True, must_exist)  # else a tag, even of a file's name
         return replace(self, weights=weights)
 
     def _placed(self, name: str, is_meant: bool, must_exist: bool) -> str:
-        """`is_meant`: it is a path, whatever lies here."""
+        """`is_meant`: the name is a path, whether it exists or not."""
         path = Path(os.path.expanduser(name))
-        # `Path.exists` raises for what is too long for a name.
+        # `Path.exists` raises for a name that is too long.
         if os.path.exists(path) or (is_meant and not must_exist):
             return str(path.resolve())
         if is_meant:
@@ -103,7 +104,7 @@ class BaseSpec:
 
 
 def is_path(name: str) -> bool:
-    """A name that can only mean a directory, never an id on a hub."""
+    """Whether the name can only mean a directory, never an id on a hub."""
     return name.startswith(("/", "./", "../", "~")) or name in (".", "..")
 
 
