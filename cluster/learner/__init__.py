@@ -1,1 +1,1 @@
-"""The work: digests in, digests out."""
+"""The work of runs: digests of blobs in, digests of blobs out."""

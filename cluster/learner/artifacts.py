@@ -1,4 +1,4 @@
-"""What a piece of work is made of: digests become prepared tensors, and results become blobs."""
+"""Inputs and results of the work: blobs become prepared tensors, and results become blobs."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ T = TypeVar("T")
 
 
 def given_device(gpus: float | None = None) -> str:
-    """Where the passes of this process run: on the GPU that Ray gave it, else on the CPU. `gpus`:
-    how much of one a run has, 0 for none."""
-    if gpus == 0 or sys.modules.get("ray") is None:  # tables are made without it
+    """The device of this process's passes: the GPU that Ray gave it, else the CPU. `gpus`: the
+    share of a GPU that the run has, 0 for none."""
+    if gpus == 0 or sys.modules.get("ray") is None:  # tables are made without Ray
         return "cpu"
     from cluster.runtime.connection import has_gpu
 
@@ -55,13 +55,13 @@ def given_device(gpus: float | None = None) -> str:
 
 
 def asked_device(options: Options) -> str:
-    """Where a run's passes go that asks for GPUs itself, or for none."""
+    """The device of the passes of a run whose options say how much of a GPU it has."""
     return _part_of(options.gpus_per_worker) if options.gpus_per_worker else "cpu"
 
 
 def _part_of(gpus: float | None) -> str:
-    """Of the memory of a GPU that a run has in part it may take as much, so that the others on it
-    keep theirs."""
+    """Limits this process to its share of the GPU's memory, so that other runs on it keep theirs;
+    returns the device."""
     if gpus:
         torch.cuda.set_per_process_memory_fraction(min(1.0, gpus))
     return "cuda"
@@ -69,9 +69,9 @@ def _part_of(gpus: float | None) -> str:
 
 @lru_cache(maxsize=1)
 def _loaded(spec: str, digest: str, device: str, bases: Path) -> Backbone:
-    """Kept for the next piece of work of this process: nothing writes theta0, and nothing of who
-    submitted what is in it. By `digest`, for `spec` may name something else by then. On the CPU all
-    processes of the home have it in the same memory, by a file in `bases`."""
+    """The base model, cached for the next run of this process: theta0 is never written, and has no
+    user's data. `digest` is a key because `spec` may name something else by then. On the CPU, all
+    processes of the home share its memory by a file in `bases`."""
     cublas_workspaces(device)
     backbone = load_backbone(spec)
     if device == "cpu" and backbone.digest == digest:
@@ -81,7 +81,7 @@ def _loaded(spec: str, digest: str, device: str, bases: Path) -> Backbone:
 
 
 class Passes:
-    """One loaded base. What rows give is float32 on the CPU, in their order."""
+    """Passes through one loaded base. Results are float32 on the CPU, in the rows' order."""
 
     def __init__(self, backbone: Backbone) -> None:
         self.backbone = backbone
@@ -92,7 +92,7 @@ class Passes:
 
     @cached_property
     def module(self) -> LinearizedEncoder:
-        """For measuring: whoever sets its tau gives it back as it was."""
+        """A module for measuring; callers that set its tau must restore it."""
         return self.linearized()
 
     def tangents(self, items: Sequence[Item], taus: Mapping[str, Params]) -> Cached:
@@ -108,14 +108,14 @@ class Passes:
     def head_from(
         self, classes: Sequence[str], rows: Callable[[], Labelled], templates: Sequence[str] = ()
     ) -> Head:
-        """From the class names where the base has a text tower, else from class means of `rows`."""
+        """A head of class names if the base has a text tower, else of class means of `rows`."""
         if self.backbone.head_kind == "text":
             return text_head(self.backbone, classes, templates)
         data, scale = rows(), self.backbone.logit_scale
         return prototype_head(self.features(data.items), data.labels, classes, scale)
 
     def plain(self, items: Sequence[Item]) -> Tensor:
-        """f(x; theta0) and what inner blocks give beside it, [N, E]."""
+        """f(x; theta0) and the outputs of inner blocks beside it, [N, E]."""
         backbone = self.backbone
         return in_order(items, BATCH, lambda some: (backbone.plain(backbone.collate(some)),))[0]
 
@@ -128,7 +128,7 @@ class Materials(Passes):
 
     def __init__(self, home: Home, base: Base, device: str = "cpu") -> None:
         self.blobs, self._cache = home.blobs(), home.path / "cache"
-        self._probed: dict[str, Tensor] = {}  # the last two
+        self._probed: dict[str, Tensor] = {}  # features of the last two probes
         self._spill = SpillBuffer(self._cache)
         super().__init__(_loaded(base.spec, base.digest, device, self._cache / "bases"))
         if self.backbone.digest != base.digest:
@@ -141,16 +141,16 @@ class Materials(Passes):
     def labelled(
         self, data: BlobRef, most: int | None = None, each_class: bool = False
     ) -> Labelled:
-        """All rows, or at most so many by seed; `each_class`: as far as they go, one of each."""
+        """All rows, or up to `most` drawn by seed; with `each_class`, one of each class first."""
         raws, labels = samples.labelled_rows(self.blobs, data)
         of = labels if each_class else None
         rows = sample_rows(range(len(raws)), most or len(raws), 0, of)
         return Labelled(self.prepared([raws[row] for row in rows]), torch.tensor(labels)[rows])
 
     def cut(self, data: BlobRef) -> int:
-        """How many rows are texts whose end the base model does not read."""
+        """The number of rows that are texts too long for the base model to read whole."""
         if self.backbone.modality == "image":
-            return 0  # and all pictures would be read for it
+            return 0  # without reading all pictures
         return sum(map(self.backbone.is_cut, samples.labelled_rows(self.blobs, data)[0]))
 
     def shard_items(self, shard: BlobRef) -> Sequence[Item]:
@@ -162,14 +162,15 @@ class Materials(Passes):
         return self.prepared(samples.probe_inputs(self.blobs, shard))
 
     def feature_norm(self, shard: BlobRef) -> float:
-        """Mean |f(x; theta0)|_2, estimated on the probe: 64 rows say it to a few percent."""
+        """Mean |f(x; theta0)|_2, estimated on the 64 probe rows, to within a few percent."""
         return self.probe_features(shard).norm(dim=-1).mean().item()
 
     def probe_features(self, shard: BlobRef) -> Tensor:
-        """f(x; theta0) of its probe, [N, D]; kept in a file, for every training asks for that of
-        all, and the last two in memory: a task is compared with one after the other."""
+        """f(x; theta0) of a shard's probe rows, [N, D]. Cached in a file, as every training needs
+        those of all shards; the last two also in memory, as a task is compared with one after the
+        other."""
         if (found := self._probed.pop(shard.digest, None)) is None:
-            # Of other threads, or another device, the last bits differ.
+            # With another number of threads, or another device, the last bits differ.
             how = f"{self.backbone.device.type}{torch.get_num_threads()}"
             file = self._cache / "probes" / f"{self.backbone.digest}-{shard.digest}-{how}"
             found = kept(file, lambda: self.features(self.probe_items(shard)))
@@ -177,18 +178,19 @@ class Materials(Passes):
         return found
 
     def store(self, shard: Shard, feature_norm: float) -> Store:
-        """What steps may see of a shard."""
+        """A shard as a store for steps."""
         return Store(shard.task, self.shard_items(shard.blob), feature_norm)
 
     def stated(self, task: str, statistics: str) -> Store:
-        """What steps may see of a task that shares statistics instead of samples."""
+        """A store of a task that shares statistics instead of samples. Raises BaseMismatch."""
         found = Statistics.load(self.blobs.local_path(statistics))
         if found.base != self.backbone.digest:
             raise BaseMismatch(f"the statistics of {task} belong to the base {found.base[:12]}")
         return Store(task, [], math.nan, found.to(self.backbone.device))
 
     def vector(self, ref: VectorRef | Merged) -> TaskVector:
-        """CorruptBlob when the file is damaged, BaseMismatch when it is of another base model."""
+        """Loads a vector. Raises CorruptBlob when the file is damaged, BaseMismatch when it is of
+        another base model."""
         vector = TaskVector.load(self.blobs.local_path(ref.blob))
         merged = isinstance(ref, Merged)
         what = "a merged vector" if merged else f"version {ref.version} of {ref.task}"
@@ -201,7 +203,7 @@ class Materials(Passes):
         return vector
 
     def tau(self, model: Composition) -> Params:
-        """What a composition adds to theta0, dense float32."""
+        """tau of a composition, which it adds to theta0, dense float32."""
         if model.merged is not None:
             return self.vector(model.merged).to_params()
         taus = {t.vector.digest: self.vector(t.vector).to_params() for t in model.terms}
@@ -224,7 +226,7 @@ class Materials(Passes):
         return self.put(lambda path: save_file(tensors, path))
 
     def put(self, save: Callable[[Path], None]) -> str:
-        """The file that `save` writes."""
+        """Stores the file that `save` writes as a blob; returns the digest."""
         with scratch(self._cache) as folder:
             save(path := folder / "file.safetensors")
             return self.blobs.put(path)

@@ -1,7 +1,7 @@
-"""Accuracies of a composition on the test splits of its tasks, by addition of kept tangents.
+"""Accuracies of a composition on the test splits of its tasks, by addition of cached tangents.
 
-The linearized model is linear in tau: what J(x) tau is on a data set is computed once for a vector
-and kept as a file; another subset, sign or coefficient of the same vectors costs no pass.
+The linearized model is linear in tau: J(x) tau of a vector on a data set is computed once and kept
+in a file; another subset, sign or coefficient of the same vectors costs no pass.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from tacl.vectors.params import Params
 
 KEPT = "value"  # the name of a tensor in its file
 Terms = Sequence[RecipeTerm]
-Features = Mapping[str, Tensor]  # of every task, [N, D]; or labels, [N]
+Features = Mapping[str, Tensor]  # by task: features [N, D], or labels [N]
 
 
 def evaluate(work: EvaluateWork, home: Home, tell: ProgressCallback) -> Evaluated:
     """Zero-shot, individual and composed accuracy per task, and their summaries.
 
     Zero-shot and class-incremental accuracy are with the heads of the training, all others with
-    the heads that answer. `tell` hears of how many test rows all passes were made.
+    the heads that answer. `tell` reports the number of test rows that are done.
 
     Raises MixedRegimes for vectors that were not trained in the linearized model.
     """
@@ -102,15 +102,15 @@ def evaluate(work: EvaluateWork, home: Home, tell: ProgressCallback) -> Evaluate
 
 
 def _single(per_task: Mapping[str, Mapping[str, float]], added: Sequence[str]) -> dict[str, float]:
-    """Accuracy of single-task models. A ratio to nothing is none: of few rows one may get all
-    wrong."""
+    """Accuracy of single-task models, except where it is zero, as a ratio to zero is undefined: on
+    few rows, a model may get all wrong."""
     return {t: row["individual"] for t in added if (row := per_task[t]).get("individual")}
 
 
 def _narrow(
     model: Composition, ordinary: Features, labels: Features, heads: Mapping[str, Head]
 ) -> dict[str, float]:
-    """As one ordinary model, no task named; nothing where that was not asked for."""
+    """Accuracy as one ordinary model, task unknown; empty if that was not requested."""
     return _unknown(model, ordinary, labels, {t: heads[t].narrow() for t in ordinary})
 
 
@@ -125,13 +125,13 @@ def _in_turn(tasks: Sequence[TaskData], tell: ProgressCallback) -> Iterator[Task
 def _unknown(
     model: Composition, features: Features, labels: Features, heads: Mapping[str, Head]
 ) -> dict[str, float]:
-    """Accuracy of each task among all that is asked when no task is named."""
+    """Accuracy of each task among all answering tasks, task unknown."""
     asked, columns = _unnamed(model, features, heads)
     return metrics.class_incremental(asked, labels, columns) if asked else {}
 
 
 def _by_term(left_out: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, float]]:
-    """term -> task -> accuracy, of task -> term -> accuracy."""
+    """Turns task -> term -> accuracy into term -> task -> accuracy."""
     terms = dict.fromkeys(term for shares in left_out.values() for term in shares)
     return {term: {task: shares[term] for task, shares in left_out.items()} for term in terms}
 
@@ -141,13 +141,13 @@ def _of_task(task: str, apart: Mapping[str, Mapping[str, float]]) -> dict[str, f
 
 
 def _mean(shares: Mapping[str, float], tasks: Sequence[str]) -> float | None:
-    """Over those of the tasks that were measured so."""
+    """The mean over those of `tasks` that have a value; None if none has."""
     found = {task: shares[task] for task in tasks if task in shares}
     return metrics.absolute(found) if found else None
 
 
 def _none_auroc(model: Composition, materials: Materials, plain: Features) -> float | None:
-    """How well test rows are told from validation rows of tasks that the model has not."""
+    """AUROC of test rows against validation rows of tasks that the model does not have."""
     own = {task: plain[task] for task in answering(model) if task in plain}
     if model.novelty is None or not own:
         return None
@@ -179,8 +179,8 @@ def _apart(
     labels: Features,
     heads: Mapping[str, Head],
 ) -> dict[str, dict[str, float]]:
-    """Of each task: the accuracy where no task is named, and what a classifier on the base alone
-    gives, fitted on the rows that the heads were fitted on; nothing where none were."""
+    """Accuracy of each task with the task unknown, and of a classifier on the base alone, fitted on
+    the same rows as the heads; empty if there is none."""
     model = work.composition
     blobs = {task.name: task.frozen_head for task in work.tasks}
     frozen = {name: materials.head(blob) for name, blob in blobs.items() if blob}
@@ -197,8 +197,8 @@ def _apart(
 
 
 class TestRows:
-    """The test split of one task; features have so many numbers, its `width`. Tensors of (what,
-    data set) are files in `folder`, whole or absent, which all evaluations share."""
+    """The test split of one task; `width` is the length of its features. Tensors by (content, data
+    set) are files in `folder`, complete or absent, which all evaluations share."""
 
     __test__ = False  # no test of pytest's
 
@@ -212,8 +212,8 @@ class TestRows:
 
     @cached_property
     def _items(self) -> list[Item]:
-        """For a pass, if one is needed: to prepare pictures takes longer than all additions. The
-        originals go, which are larger mostly."""
+        """Prepared rows, made only if a pass is needed: preparing pictures takes longer than all
+        additions. The originals, mostly larger, are dropped."""
         raws, _ = self._rows
         found = self._materials.prepared(raws)
         raws.clear()
@@ -230,7 +230,7 @@ class TestRows:
 
     @cached_property
     def plain_NE(self) -> Tensor:
-        """The same, and beside it what inner blocks give."""
+        """f(x; theta0) and the outputs of inner blocks beside it, [N, E]."""
         return self._once("plain", lambda: self._materials.plain(self._items))
 
     def tangent_of(self, model: Composition) -> Tensor:
@@ -249,7 +249,7 @@ class TestRows:
         return dict(zip(parts_of(model), tangents, strict=True))
 
     def left_out(self, model: Composition, head: Head, features_ND: Tensor) -> dict[str, float]:
-        """By term: the accuracy without it, where the model gives these features."""
+        """By term: the accuracy without it, given the features of the whole model."""
         moved = {part: features_ND - move_ND for part, move_ND in self.parts_of(model).items()}
         views = {part: head.views(self.plain_NE, rest_ND) for part, rest_ND in moved.items()}
         return {
@@ -257,7 +257,7 @@ class TestRows:
         }
 
     def tangent(self, terms: Terms) -> Tensor:
-        """J(x) sum_t c_t tau_t, [N, D]. What is kept is added up, the rest is ONE dual pass."""
+        """J(x) sum_t c_t tau_t, [N, D]: cached tangents are added, the rest takes ONE dual pass."""
         total_ND = torch.zeros_like(self.features_ND)
         rest = []
         for term in terms:
@@ -296,7 +296,7 @@ class TestRows:
         return self._once(what, compute)
 
     def _once(self, what: Terms | str, compute: Callable[[], Tensor]) -> Tensor:
-        """As it was kept, else computed and kept."""
+        """The cached tensor; if there is none, it is computed and cached."""
         return kept(self._file(what), compute, KEPT)
 
     def _file(self, what: Terms | str) -> Path:

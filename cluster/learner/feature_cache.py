@@ -1,8 +1,8 @@
-"""Labelled rows as heads see them under a sum of vectors, kept in a file.
+"""A cache, in files, of labelled rows' features under sums of vectors.
 
-A row is measured when it is new. Then, a few at a time, those that were measured longest ago are
-measured again under the sums of now: so a fit costs the same however many tasks there are, and
-rows follow the vectors that arrive.
+A row is measured when it is new. Later, a few at a time, the rows that were measured longest ago
+are measured again under the current sums: so the cost of a fit does not depend on the number of
+tasks, and rows follow the vectors that arrive.
 """
 
 from __future__ import annotations
@@ -24,22 +24,21 @@ LOG = logging.getLogger(__name__)
 
 
 class CachedRow(NamedTuple):
-    """Of one row: what f(x) + J(x) sum tau was in its turn."""
+    """f(x) + J(x) sum tau of one row, and the turn in which it was measured."""
 
     turn: int
     moved_D: Tensor
 
 
 def due(seen: Mapping[int, CachedRow], chosen: Sequence[int], again: int) -> list[int]:
-    """Of the chosen rows those that are new, and of the others the `again` that were measured
-    longest ago."""
+    """The chosen rows that are new, and the `again` others that were measured longest ago."""
     new = [row for row in chosen if row not in seen]
     old = sorted((row for row in chosen if row in seen), key=lambda row: (seen[row].turn, row))
     return new + old[:again]
 
 
 def read(path: Path) -> dict[int, CachedRow]:
-    """By number of the row."""
+    """The rows in the file, by their number; empty if there is no complete file."""
     if not (found := _whole(path)).keys() >= {"rows", "turns", "moved"}:
         return {}
     columns = found["rows"].tolist(), found["turns"].tolist(), found["moved"]
@@ -54,7 +53,7 @@ class Writer(NamedTuple):
 
 
 def written_by(path: Path) -> Writer:
-    """An earlier version kept no tasks."""
+    """Files of an earlier version name no tasks."""
     try:
         with safe_open(path, "pt") as file:
             about = file.metadata() or {}
@@ -74,12 +73,12 @@ def write(path: Path, seen: Mapping[int, CachedRow], writer: Writer) -> None:
 
 
 def tensor_of(path: Path, name: str) -> Tensor | None:
-    """What is in the file by this name; None where there is no whole file."""
+    """The file's tensor of this name; None if there is no complete file."""
     return _whole(path).get(name)
 
 
 def kept(path: Path, make: Callable[[], Tensor], name: str = "features") -> Tensor:
-    """What is in the file by this name, or else is made and then is."""
+    """The file's tensor of this name; if it is missing, `make` makes it and it is stored."""
     if (features_ND := tensor_of(path, name)) is None:
         features_ND = make()
         _keep(path, {name: features_ND.contiguous()})
@@ -87,7 +86,7 @@ def kept(path: Path, make: Callable[[], Tensor], name: str = "features") -> Tens
 
 
 def _whole(path: Path) -> dict[str, Tensor]:
-    """Nothing where there is no whole file: it can be made again."""
+    """The file's tensors; empty if there is no complete file, as it can be computed again."""
     try:
         return load_file(path)
     except (OSError, SafetensorError):
@@ -95,7 +94,7 @@ def _whole(path: Path) -> dict[str, Tensor]:
 
 
 def _keep(path: Path, tensors: dict[str, Tensor], about: dict[str, str] | None = None) -> None:
-    """Whole or not at all; where that cannot be, it is made again when it is needed."""
+    """Writes the file completely or not at all; if that fails, it is recomputed when needed."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_path(path) as draft:

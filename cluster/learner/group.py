@@ -1,6 +1,6 @@
 """A training on several workers: a Ray Train group, whose workers each run `training.train_task`.
 
-Ray Train forms the group and nothing else, it never restarts anything.
+Ray Train only forms the group; it never restarts anything.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
     from ray.train.torch import TorchConfig
 
 GROUP_ENVIRONMENT = {
-    "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.1",  # else 2 s are lost at the end of every run
+    "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.1",  # the default loses 2 s at the end of every run
     "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "300",  # a busy machine imports torch for a minute
-    "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",  # a process that nobody listens to
-    "RAY_CHDIR_TO_TRIAL_DIR": "0",  # relative paths stay what they are
+    "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",  # a process whose reports are not used
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",  # keeps relative paths valid
 }
 LOG = logging.getLogger(__name__)
 
 
 def train_together(work: TrainWork, home: Home, known: LeaseClient) -> Trained:
-    """One run on `options.workers` ranks. Raises what rank 0, else any rank, raised."""
+    """Trains one run on `options.workers` ranks. Raises the error of the ranks (see `cause`)."""
     config = {"home": home.where, "work": work, "known": known}
     name = f"{work.run_id[:16]}-{work.attempt}"
     return Trained.model_validate(on_group(_rank, config, work.submission.options, home, name))
@@ -48,9 +48,9 @@ def on_group(
     home: Home,
     name: str,
 ) -> Any:
-    """Runs `function` on every rank of a Ray Train group, spread over the nodes; rank 0's value.
+    """Runs `function` on every rank of a Ray Train group over the nodes; returns rank 0's value.
 
-    Needs a Ray cluster, and the home on storage that all its nodes see. Nothing is restarted here.
+    Needs a Ray cluster, and a home on storage that all its nodes can read. Restarts nothing.
     """
     for variable, value in GROUP_ENVIRONMENT.items():
         os.environ.setdefault(variable, value)
@@ -62,8 +62,8 @@ def on_group(
     from ray.train.v2.api.exceptions import WorkerGroupError
 
     class GroupTrainer(TorchTrainer):
-        """Without a process that would outlive it and needs Ray's dashboard: the coordinator gives
-        back what a lost group held."""
+        """A trainer without the process that cleans up placement groups, which would outlive it and
+        needs Ray's dashboard: the coordinator releases what a lost group held."""
 
         def _create_default_callbacks(self) -> list[Any]:
             callbacks = super()._create_default_callbacks()
@@ -101,7 +101,7 @@ def on_group(
 
 
 def _meeting(backend: str, home: Home, name: str) -> TorchConfig:
-    """In a file where all nodes are on this machine; else at a port of rank 0."""
+    """The ranks meet in a file if all nodes are on this machine; otherwise at a port of rank 0."""
     import ray.util
 
     from cluster.learner.rendezvous import InFile, OnNodes
@@ -112,20 +112,20 @@ def _meeting(backend: str, home: Home, name: str) -> TorchConfig:
     if {"#", "?"} & {*str(folder)}:
         raise BadConfig(f"{folder}: torch reads no path with # or ?; use another --home")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    (folder / name).unlink(missing_ok=True)  # of a group that was killed
+    (folder / name).unlink(missing_ok=True)  # may be left by a group that was killed
     return InFile(backend=backend, path=str(folder / name))
 
 
 def _delete(storage: Storage, folder: str) -> None:
-    """Ray Train's own notes on a group: nobody reads them."""
+    """Deletes the files that Ray Train writes about a group, which are not used."""
     try:
         storage.filesystem.delete_dir(folder)
-    except OSError:  # not there, or the store is away: what is left does no harm
+    except OSError:  # missing, or the storage is unavailable: remaining files do no harm
         LOG.warning("%s was not deleted", folder, exc_info=True)
 
 
 def _rank(config: dict[str, Any]) -> dict[str, Any] | None:
-    """What each worker of a group runs."""
+    """Runs in each worker of a group: trains as its rank."""
     work: TrainWork = config["work"]
     torch.set_num_threads(work.submission.options.cpus_per_worker)
     log_to(Home.at(config["home"]).logs, "learners")
@@ -135,7 +135,8 @@ def _rank(config: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def cause(failures: Mapping[int, BaseException]) -> Exception:
-    """Of all that the ranks met: an answer, else a loss, else the first error in one line."""
+    """The error to raise for those of the ranks: the first TaclError, Lost or GivesWay; else Lost
+    if a process was lost; else RunFailed with the first rank's error in one line."""
     met = [link for rank in sorted(failures) for link in _links(failures[rank])]
     for error in met:
         if isinstance(error, (TaclError, Lost, GivesWay)):
@@ -154,10 +155,11 @@ def _links(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _is_loss(error: BaseException) -> bool:
-    """Ray's own errors are of processes; those of its trainings are of another class."""
+    """Whether a process was lost: Ray's own errors mean that (those of its trainings have another
+    class), and gloo's errors of a lost connection."""
     return type(error).__module__.startswith("ray.") or lost_partner(error)
 
 
 def lost_partner(error: BaseException) -> bool:
-    """Of gloo, which has no class for it: where in its source a connection ended."""
+    """Whether gloo lost a connection; it has no class for that, but names its source file."""
     return "gloo/transport" in str(error)

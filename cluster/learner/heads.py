@@ -1,5 +1,5 @@
-"""Heads of all champions fitted again, together, on labelled rows under sums of their vectors; of
-many those of what is new and near it (`tacl.heads.block`)."""
+"""Fits the heads of all champions again, together, on labelled rows under sums of their vectors;
+with many tasks, only those of new tasks and of tasks near them (`tacl.heads.block`)."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ from tacl.models.sums import Sums
 from tacl.vectors.params import Params
 
 MOST_ROWS = 3000  # of one part of one task, under sums: a dual pass each
-FROZEN_ROWS = 4000  # of a task's training rows at theta0: a forward pass each, once and for all
-TOGETHER = 64_000  # of one part of all tasks: what a fit holds is bounded
+FROZEN_ROWS = 4000  # of a part of a task's rows at theta0: a forward pass each, only once
+TOGETHER = 64_000  # of one part of all tasks, to bound the memory of a fit
 LEAST_ROWS = 64  # of one part of one task, however many tasks there are
 AGAIN = 1000  # rows of all tasks together that one fit measures again
 
@@ -53,9 +53,9 @@ Pair = tuple[LabelledFeatures, LabelledFeatures]  # at theta0, and under sums
 
 
 def fit(work: FitWork, home: Home, tell: ProgressCallback) -> Fitted:
-    """Heads of every task of the work, in its order, and what validation rows say of them. Gives
-    way between two tasks and between two regressions: rows that were passed lie in the cache, and
-    it begins again with them."""
+    """Heads of every task of the work, in its order, with metrics on validation rows. Gives way
+    between two tasks and between two regressions: rows already passed are cached, and the run
+    starts again with them."""
     started = time.monotonic()
     if not (tasks := listed_tasks(home.blobs(), work.listed)):  # ordinary vectors do not add up
         return Fitted(heads=(), metrics={})
@@ -77,13 +77,13 @@ def fit(work: FitWork, home: Home, tell: ProgressCallback) -> Fitted:
         if moved:
             rows.validation[name] = seeing.rows(task, task.validation, moved)
         give_way(tell, done, len(tasks))
-    del seeing, at_theta0  # with sums of vectors, and the originals that were read last
+    del seeing, at_theta0  # frees the sums of vectors, and the originals that were read last
     vectors, between = [t.vector for t in tasks], partial(give_way, tell, len(tasks), len(tasks))
     return learned(materials, vectors, rows, started, stay, beside, between)
 
 
 def give_way(tell: ProgressCallback, done: int, of: int) -> None:
-    """Where somebody waits for its place."""
+    """Reports progress; raises GivesWay if somebody waits for the run's place."""
     if tell(done, of, None):
         raise GivesWay
 
@@ -91,7 +91,7 @@ def give_way(tell: ProgressCallback, done: int, of: int) -> None:
 def staying(
     tasks: Sequence[FitTask], materials: Materials, at_theta0: AtTheta0
 ) -> dict[str, FittedHead]:
-    """By task the heads that stay as they are: of few tasks none."""
+    """By task, the heads that are not fitted again; none if there are few tasks."""
     found = {task.vector.task: task.fitted for task in tasks if task.fitted is not None}
     new = [task for task in tasks if task.fitted is None]
     if len(tasks) <= WHOLE or not new:
@@ -99,16 +99,16 @@ def staying(
     frozen = {name: materials.head(head.frozen) for name, head in found.items()}
     seen = [at_theta0.rows(t.vector.task, t.validation, LEAST_ROWS).features_ND for t in new]
     if any(head.weight_CD.shape[1] != seen[0].shape[1] for head in frozen.values()):
-        return {}  # of an earlier version of TACL, from fewer blocks
+        return {}  # heads of an earlier version of TACL, which read fewer blocks
     near = taken_for(torch.cat(seen), frozen, near_count(len(new))) if frozen else []
     return {name: head for name, head in found.items() if name not in near}
 
 
 @dataclass(frozen=True)
 class HeadRows:
-    """Labelled rows by task: at theta0 and as the model moves them, of the tasks that take part;
-    of all tasks more at theta0, `frozen` to learn from and `plain` to judge by. And samples of no
-    task."""
+    """Labelled rows by task. `train` and `validation`: at theta0 and as the model moves them, of
+    the tasks that take part; `frozen` and `plain`: more rows of all tasks at theta0, for learning
+    and for judging. `generic`: samples of no task, for learning and for judging."""
 
     train: dict[str, Pair]
     validation: dict[str, Pair]
@@ -126,8 +126,9 @@ def learned(
     beside: Mapping[str, int] | None = None,
     between: Callable[[], None] = nothing,
 ) -> Fitted:
-    """Heads of the tasks of these vectors, drawn towards those that they were trained under; some
-    `stay` as they are, and of the tasks `beside` rows take part. `between`: see `chosen_probe`."""
+    """Heads of the tasks of these vectors, with weights decaying towards those of the training;
+    some `stay` as they are, and rows of the tasks `beside` take part. `between`: see
+    `chosen_probe`."""
     stay, judged = stay or {}, views(rows.validation)
     new = {v.task: materials.head(v.head_blob) for v in vectors if v.task not in stay}
     kept = KeptHeads(
@@ -164,7 +165,7 @@ def learned(
 
 
 class AtTheta0:
-    """Rows at theta0, kept: `owner` is whose private tasks may be among them."""
+    """Rows at theta0, cached in files. `owner`: the user whose private tasks may be among them."""
 
     def __init__(self, materials: Materials, home: Home, owner: str) -> None:
         self._materials, self._owner = materials, owner
@@ -172,14 +173,15 @@ class AtTheta0:
         self._last: tuple[BlobRef, tuple[list[Raw], list[int]]] | None = None
 
     def labelled(self, part: BlobRef) -> tuple[list[Raw], list[int]]:
-        """Asked for several times in a row, and not held longer: pictures are large."""
+        """Rows of a part. Keeps only the last part: callers request it several times in a row, and
+        pictures are large."""
         if self._last is None or self._last[0] != part:
             self._last = part, labelled_rows(self._materials.blobs, part)
         return self._last[1]
 
     def rows(self, task: str, part: BlobRef, most: int) -> LabelledFeatures:
-        """At most so many of a part of a task's rows, at most FROZEN_ROWS: one of each class before
-        two of any."""
+        """At most `most` rows of a part of a task's rows, and at most FROZEN_ROWS; no class has two
+        before each has one."""
         raws, labels = self.labelled(part)
         stored = sample_rows(range(len(raws)), FROZEN_ROWS, 0, labels)
         file = self.file("plain of each class", task, part)
@@ -190,7 +192,7 @@ class AtTheta0:
         return LabelledFeatures(plain_NE[places], labels_N)
 
     def generic(self, shard: BlobRef) -> tuple[Tensor, Tensor]:
-        """Inputs of no task, to learn from and to judge by: generic samples and nonsense."""
+        """Inputs of no task, for learning and for judging: generic samples and nonsense."""
 
         def plain(part: str, read: Callable[[Blobs, BlobRef], list[Raw]], count: int) -> Tensor:
             def measured() -> Tensor:
@@ -210,21 +212,21 @@ class AtTheta0:
 
 
 def rows_of_each(tasks: int) -> int:
-    """How many rows of one part of each of so many tasks are seen under sums."""
+    """How many rows of one part of each task are measured under sums, given the number of tasks."""
     return max(LEAST_ROWS, min(MOST_ROWS, TOGETHER // tasks))
 
 
 def again_of(task: str, tasks: int, run_id: str) -> int:
-    """How many rows of a part of a task a fit measures again; of more tasks than rows, a row of
-    some, which the fit draws."""
+    """How many rows of a part of a task a fit measures again; with more tasks than AGAIN rows, one
+    row of some tasks, drawn by the run's id."""
     each, rest = divmod(AGAIN, tasks)
     drawn = int(identity("again", {"run": run_id, "task": task}), 16) % tasks
     return each + (drawn < rest)
 
 
 class RowsUnderSums:
-    """Rows of the tasks that take part in a fit, under sums of their vectors; what was measured
-    before is kept. `tasks`: all that the fit is of."""
+    """Rows of the tasks that take part in a fit, under sums of their vectors; earlier measurements
+    are cached. `tasks`: all tasks of the fit."""
 
     def __init__(
         self,
@@ -240,7 +242,7 @@ class RowsUnderSums:
         refs = {task.vector.task: task.vector for task in taking_part}
 
         def tau_of(name: str) -> Params:
-            """Read from its file whenever it is asked for: all do not fit."""
+            """Reads the vector from its file at each call: memory cannot hold all."""
             return materials.vector(refs[name]).to_params()
 
         self._sums = Sums(materials.module, materials.backbone, [*refs], tau_of)
@@ -253,7 +255,7 @@ class RowsUnderSums:
         seen = read(file) if before.tasks <= self._tasks else {}
         chosen = sample_rows(range(len(raws)), most, 0, labels)
         turn = 1 + max((one.turn for one in seen.values()), default=0)
-        # A run that goes on has measured its rows again already.
+        # A resumed run has already measured its rows again.
         again = 0 if before.run_id == self._run_id else again_of(name, self._count, self._run_id)
         if wanted := due(seen, chosen, again):
             items = self._materials.prepared([raws[row] for row in wanted])
@@ -270,7 +272,7 @@ class RowsUnderSums:
 def _accuracies(
     heads: Mapping[str, Head], rows: Mapping[str, LabelledFeatures]
 ) -> dict[str, float]:
-    """With the task known."""
+    """Accuracy of each task, with the task known."""
     return {
         task: metrics.accuracy(head.logits(rows[task].features_ND), rows[task].labels_N)
         for task, head in heads.items()

@@ -1,9 +1,9 @@
-"""A model that was fine-tuned elsewhere becomes a task's vector, and is told what that costs.
+"""Turns a model that was fine-tuned elsewhere into a task's vector, and measures what that costs.
 
-`converted` runs where the checkpoint is: nothing is stored before it fits. The rest is a run like
-a training, in which the vector is measured instead of trained. A checkpoint was fine-tuned as an
-ordinary model; here its change is added in the linearized model, so both accuracies are measured. A
-vector of another home was trained in that model already, and arrives bit for bit.
+`converted` runs where the checkpoint is, so that nothing is stored before it fits. The rest is a
+run like a training, in which the vector is measured instead of trained. A checkpoint was fine-tuned
+as an ordinary model; here its change is added in the linearized model, so both accuracies are
+measured. A vector of another home was trained in that model, and is imported bit for bit.
 """
 
 from __future__ import annotations
@@ -39,13 +39,14 @@ from tacl.vectors import params
 from tacl.vectors.blocks import Block
 from tacl.vectors.vector import TaskVector
 
-# A checkpoint has a text tower or a classifier around the encoder, perhaps in double precision.
+# Factor of the encoder's size: a checkpoint may also have a text tower or a classifier, perhaps in
+# double precision.
 AROUND = 8
-SMALL = 64 << 20  # bytes; what is around a small encoder may be larger than it
+SMALL = 64 << 20  # bytes; the parts beside a small encoder may be larger than it
 
 
 class Converted(NamedTuple):
-    """The file of a vector, what is to be said about it, and which classes it says it is of."""
+    """The file of a vector, notes for the user, and the classes that the checkpoint states."""
 
     vector: Path
     notes: tuple[str, ...]
@@ -54,10 +55,10 @@ class Converted(NamedTuple):
 
 @contextmanager
 def converted(name: str, checkpoint: str, home: Home) -> Iterator[Converted]:
-    """For as long as the context.
+    """Converts a checkpoint to a vector's file, which exists for as long as the context.
 
-    `checkpoint`: a path, or hf:OWNER/NAME[@REVISION]. Raises BadCheckpoint, BaseMismatch, and of a
-    hub BadName, StorageUnavailable.
+    `checkpoint`: a path, or hf:OWNER/NAME[@REVISION]. Raises BadCheckpoint, BaseMismatch and, for a
+    hub, BadName, StorageUnavailable.
     """
     backbone = Materials(home, home.founded().base).backbone
     with _at_hand(checkpoint, backbone) as (path, origin):
@@ -77,7 +78,7 @@ def converted(name: str, checkpoint: str, home: Home) -> Iterator[Converted]:
 
 @contextmanager
 def _at_hand(checkpoint: str, backbone: Backbone) -> Iterator[tuple[Path, tuple[str, ...]]]:
-    """Where its files lie, and what is to be said of where they came from."""
+    """Yields the path of the checkpoint's files, and a note on their origin if it is a hub."""
     if not hub.is_repository(checkpoint):
         yield Path(os.path.expanduser(checkpoint)), ()
         return
@@ -107,15 +108,15 @@ def _some(names: tuple[str, ...] | dict[str, Block]) -> str:
 
 
 def split(vector: TaskVector, backbone: Backbone) -> tuple[dict[str, Block], dict[str, Block]]:
-    """The blocks that vectors have in this home, and the others."""
+    """The vector's blocks, divided into those that vectors have in this home and the others."""
     trained = set(trainable_blocks(backbone.encoder, backbone.trainable))
     kept = {name: block for name, block in vector.blocks.items() if name in trained}
     return kept, {name: block for name, block in vector.blocks.items() if name not in trained}
 
 
 def import_task(work: TrainWork, home: Home, begins: Begins) -> Trained:
-    """The vector that the submission brought, measured; blobs of the result are stored already.
-    `begins` is told what is done next.
+    """Measures the vector that came with the submission; blobs of the result are stored on return.
+    `begins` is called with each phase.
 
     Metrics beside those of a training: validation_checkpoint, the accuracy of a checkpoint as the
     ordinary model that it is; outside, the share of its change that vectors here do not have.
@@ -150,7 +151,7 @@ def import_task(work: TrainWork, home: Home, begins: Begins) -> Trained:
 def _as_it_was(
     source: TaskVector, materials: Materials, head: Head, validation: Labelled
 ) -> dict[str, float]:
-    """Accuracy of a checkpoint; a vector of the linearized model is measured as such."""
+    """Accuracy of a checkpoint as an ordinary model; empty for a vector of the linearized model."""
     if source.regime == "linearized":
         return {}
     theta = materialized(materials.backbone.encoder, source.to_params())

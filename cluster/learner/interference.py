@@ -25,8 +25,8 @@ Found = dict[tuple[str, Probe], Pair]  # by the vector's digest and the probe
 
 
 def measure(work: MeasureWork, home: Home, tell: ProgressCallback) -> Measured:
-    """Every pair of the work, in its order; a shard is prepared and a vector read once. Gives way
-    between two shards, and goes on with those that are left."""
+    """Every pair of the work, in its order; each shard is prepared and each vector read once. Gives
+    way between two shards; the next attempt continues with those that are left."""
     materials = Materials(home, work.base, given_device(work.gpus))
     refs = {ref.digest: ref for ref, _ in work.pairs}
     vectors = {digest: materials.vector(ref) for digest, ref in refs.items()}
@@ -51,7 +51,7 @@ def _keep(found: Found, folder: Path) -> None:
 
 
 def _kept(store: Checkpoints) -> Found:
-    """What this run measured before it gave way."""
+    """The pairs that this run measured before it gave way."""
     with store.newest() as kept:
         if kept is None:
             return {}
@@ -64,7 +64,7 @@ def _probe(shard: Shard) -> Probe:
 
 
 def _asked(found: Found, ref: VectorRef, shard: Shard) -> Pair:
-    """Under the names that were asked for: two tasks may share their samples, or their vector."""
+    """The pair under the requested names: two tasks may share their samples, or their vector."""
     names = {"task": ref.task, "version": ref.version, "on": shard.task}
     return found[ref.digest, _probe(shard)].model_copy(update=names)
 
@@ -72,8 +72,9 @@ def _asked(found: Found, ref: VectorRef, shard: Shard) -> Pair:
 def measured_pairs(
     materials: Materials, vectors: Iterable[TaskVector], shard: Shard
 ) -> Iterator[Pair]:
-    """One dual pass over the shard's probe for each vector, which is dense for that long, as if
-    none was published yet; logits where the shard's task has a head."""
+    """Yields the pair of each vector with the shard, by one dual pass over the shard's probe; only
+    one vector at a time is dense. Versions are 0, as if unpublished; `logits` needs a head of the
+    shard's task."""
     items = materials.probe_items(shard.blob)
     head = materials.head(shard.head) if shard.head else None
     for vector in vectors:
@@ -99,9 +100,9 @@ def measured_pairs(
 def stored_vector(
     materials: Materials, vector: TaskVector, shards: Sequence[Shard]
 ) -> dict[str, Any]:
-    """What the result of a run says of the vector that it made: its blob, its norm, and what it
-    does on the probes of the shards. It is stored last: a run that is killed before it tells of it
-    leaves a file that no purge finds. RunFailed where it moves features by more than MOST."""
+    """Fields of a run's result about the vector that it made: digest, blob, norm, and pairs with
+    the shards. The vector is stored last: if the run is killed before it reports the blob, no purge
+    finds the file. Raises RunFailed if the vector moves features by more than MOST."""
     pairs: list[Pair] = []
     for shard in shards:
         pairs += measured_pairs(materials, [vector], shard)

@@ -1,8 +1,8 @@
 """The learner: one piece of work after the other in a process; digests in, digests out.
 
-A plain class; the coordinator makes it a remote actor. Of what it did before nothing is left but
-the base: each piece of work says how many threads it takes, and seeds what is drawn. A run on one
-worker trains in that process, one on several in a group of processes (`cluster.learner.group`).
+A plain class; the coordinator makes it a remote actor. Between pieces of work it keeps nothing but
+the base: each one sets its number of threads, and seeds its random numbers. A run on one worker
+trains in this process, one on several in a group of processes (`cluster.learner.group`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from cluster.storage.home import Home
 from tacl.errors import BadBase
 from tacl.training.config import Precision
 
-# Of what is no training, by kind.
+# Functions that do work other than training, by kind.
 HANDLERS: dict[str, Callable[[Any, Home, ProgressCallback], Result]] = {
     "refresh": refresh,
     "measure": measure,
@@ -41,25 +41,26 @@ LOG = logging.getLogger(__name__)
 
 
 class Learner:
-    """`known` answers which shards steps see; by default the coordinator of this Ray cluster."""
+    """Does work for a home. `known` says which shards steps see; by default it is the coordinator
+    of this Ray cluster."""
 
     def __init__(self, home: str, known: LeaseClient | None = None) -> None:
         self._home = Home.at(home)
         self._known = known or CoordinatorClient()
 
     def describe_base(self, spec: str) -> Base:
-        """Loads the base model once, and tries what runs do. Raises BaseNotFound, BadBase."""
+        """Loads the base model and tries the passes of runs. Raises BaseNotFound, BadBase."""
         from tacl.backbone import load_backbone
         from tacl.models.linearized import linearize
         from tacl.models.mixed import mixes, three_inputs
 
         backbone = load_backbone(spec)
         try:
-            if not mixes(backbone):  # then perhaps it has not even one user's pass
+            if not mixes(backbone):  # then perhaps not even a single user's pass works
                 raws = three_inputs(backbone.modality)
                 with torch.no_grad():
                     linearize(backbone)(backbone.collate([*map(backbone.prepare, raws)]))
-        except (ValueError, RuntimeError) as error:  # of what has no rule, NotImplementedError
+        except (ValueError, RuntimeError) as error:  # NotImplementedError too, if no rule
             raise BadBase(f"{spec} cannot be used: {error}") from error
         modality, head_kind = backbone.modality, backbone.head_kind
         return Base(spec=spec, digest=backbone.digest, modality=modality, head_kind=head_kind)
@@ -72,7 +73,7 @@ class Learner:
         return faster_with(load_backbone(spec))
 
     def work(self, work: Work) -> Result:
-        """Does it; what went wrong is raised as it happened."""
+        """Does the work; raises what it raises."""
         if isinstance(work, TrainWork):
             return self._train(work)
         threads = work.options.cpus_per_worker if isinstance(work, works.RefreshWork) else 1
@@ -82,7 +83,7 @@ class Learner:
         except torch.OutOfMemoryError:
             if not isinstance(work, works.VectorWork) or not work.gpus:
                 raise
-            # Nobody chose a GPU for it, or could choose another.
+            # No user chose this GPU, or could choose another.
             LOG.warning("%s: its part of a GPU is too small, a CPU does it", work.kind)
         return self.work(work.model_copy(update={"gpus": 0}))
 

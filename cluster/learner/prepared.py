@@ -1,8 +1,8 @@
-"""Rows of other tasks, as steps see them: read when the first is asked for, prepared one by one,
-for of most tasks steps see few.
+"""Rows of other tasks for steps: read when the first is requested, and prepared one by one, because
+steps use few rows of most tasks.
 
-Those of many tasks would fill the memory of a machine: a share of it holds what comes first, a file
-the rest. Of each row a number stays in memory: where it lies.
+Rows of many tasks would fill the memory of a machine, so a part of it holds the first ones and a
+file the rest. For each row, its place is kept in memory as a number.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from tacl.backbone import Item
 from tacl.errors import StorageUnavailable
 
 ROOM = 256 << 20  # bytes of rows of one piece of work that stay in memory
-BESIDE = 160  # that Python takes for a row in memory, beside its own
-SPARE = 1 << 30  # of a disk, which are left to others
-SPARE_MEMORY = 10  # one part in so many of the machine's is too, before Ray ends who takes most
-LARGE = 64 << 20  # of the originals of one task, which may take less once they are prepared
+BESIDE = 160  # bytes that Python takes for a row in memory, beside its content
+SPARE = 1 << 30  # bytes of a disk that are left to others
+SPARE_MEMORY = 10  # a tenth of the memory is left too: short of it, Ray kills the largest process
+LARGE = 64 << 20  # bytes of originals of one task, which may take less once they are prepared
 HEADER = Struct("<II")  # of a row in the file: its size and checksum
 LOG = logging.getLogger(__name__)
 
 
 class SpillBuffer:
-    """Rows of all tasks of one piece of work, in memory while there is room, and then in a file of
-    `folder`. It has no name, so nobody needs to delete it; what is read of it again is mostly in
-    memory that the machine can spare."""
+    """Rows of all tasks of one piece of work, in memory while there is room, and then in a file in
+    `folder`. The file has no name, so it need not be deleted; the system mostly has what is read of
+    it in its page cache."""
 
     def __init__(self, folder: Path, room: int = ROOM) -> None:
         self._folder, self._room, self._end = folder, room, 0
         self._warned = False
-        self._held: dict[int, bytes] = {}  # by where they would begin in the file
+        self._held: dict[int, bytes] = {}  # by where they would start in the file
 
     @cached_property
     def _file(self) -> IO[bytes]:
@@ -51,8 +51,8 @@ class SpillBuffer:
         return TemporaryFile(dir=self._folder, buffering=0)
 
     def put(self, row: bytes) -> int:
-        """By what it is found again. It stays in memory also where no file can be written, as long
-        as the machine has some; else StorageUnavailable."""
+        """Stores a row; returns its place, for `get`. If the file cannot be written, the row stays
+        in memory while the machine has some to spare; else StorageUnavailable is raised."""
         place, self._end = self._end, self._end + HEADER.size + len(row)
         if len(row) + BESIDE > self._room:
             try:
@@ -65,7 +65,8 @@ class SpillBuffer:
         return place
 
     def _require_memory(self, error: OSError) -> None:
-        """For what the disk does not take now; a later row is tried there again."""
+        """Raises StorageUnavailable if memory is short too; the disk is tried again for later
+        rows."""
         if memory.free() < memory.limit() // SPARE_MEMORY:
             raise StorageUnavailable(
                 f"rows of other tasks have no room: {error}, and this machine has little memory "
@@ -82,7 +83,7 @@ class SpillBuffer:
             raise OSError(f"the disk of {self._folder} is nearly full")
 
     def get(self, place: int) -> bytes:
-        """StorageUnavailable where a disk gives nothing, or something else."""
+        """The row at `place`; raises StorageUnavailable if the disk fails or gives other bytes."""
         if (held := self._held.get(place)) is not None:
             return held
         try:
@@ -98,19 +99,19 @@ class SpillBuffer:
         return row
 
     def drop(self, place: int) -> None:
-        """It is not asked for again."""
+        """Frees a row that is not needed again."""
         if (held := self._held.pop(place, None)) is not None:
             self._room += len(held) + BESIDE
 
 
 def _checksum(row: bytes, place: int) -> int:
-    """Another at each place, and of zeros never theirs: a disk may give these for what it lost."""
+    """A checksum that differs by place; zeros, which a disk may give for lost data, never match."""
     return crc32(row, place + 1)
 
 
 class Prepared(Sequence[Item]):
-    """The rows that `read` gives. Originals of more than LARGE bytes are prepared together where
-    they take less then, as photographs of a phone do."""
+    """The rows that `read` returns, prepared. Originals of more than LARGE bytes are all prepared
+    at once if they then take less, as a phone's photographs do."""
 
     def __init__(
         self, read: Callable[[], Sequence[Raw]], prepare: Callable[[Raw], Item], spill: SpillBuffer
@@ -120,7 +121,7 @@ class Prepared(Sequence[Item]):
 
     @cached_property
     def _places(self) -> array[int]:
-        """Of every row as it is prepared; of its original, inverted, until then."""
+        """The place of every prepared row; until it is prepared, of its original, inverted (~)."""
         raws = self._read()
         size = sum(map(len, raws))
         self._is_text = any(isinstance(raw, str) for raw in raws)
@@ -135,14 +136,14 @@ class Prepared(Sequence[Item]):
         return self._spill.put(item.numpy().tobytes())
 
     def _again(self, place: int) -> Item:
-        """Pictures have one shape, texts their lengths."""
+        """The prepared row at `place`. Pictures have one shape; texts differ in length."""
         like, row = self._like, bytearray(self._spill.get(place))
-        if not row:  # of a text without tokens
+        if not row:  # a text without tokens
             return like[:0]
         return torch.frombuffer(row, dtype=like.dtype).view(like.shape if like.ndim > 1 else (-1,))
 
     def __del__(self) -> None:
-        """Of rows that grew, as when somebody adds samples, the old ones are seen no more."""
+        """Frees the rows, as when samples are added and a new object replaces this one."""
         for place in vars(self).get("_places", ()):
             self._spill.drop(max(place, ~place))
 
@@ -160,6 +161,6 @@ class Prepared(Sequence[Item]):
             return self._again(place)
         raw = self._spill.get(~place)
         item = self._prepare(raw.decode() if self._is_text else raw)
-        self._places[row] = self._put(item)  # not before: one that failed may be asked for again
+        self._places[row] = self._put(item)  # last: a row that failed may be requested again
         self._spill.drop(~place)
         return item

@@ -1,7 +1,7 @@
-"""How far a piece of work is, told while it is under way; a training tells of it anyway, when it
-asks for its next steps.
+"""Reports the progress of a piece of work while it runs; a training reports its own with each
+request for its next steps.
 
-Whoever tells hears whether somebody waits for the place of this work: then upkeep gives it back.
+The answer to a report says whether somebody waits for this work's place: then upkeep gives way.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ SECONDS = 1.0
 
 
 class ProgressSink(Protocol):
-    """The coordinator, for who tells it how far a run is; see `RunAPI.progressed`."""
+    """The part of the coordinator that takes reports of progress; see `RunAPI.progressed`."""
 
     def progressed(self, run_id: str, progress: Progress, attempt: int) -> bool: ...
 
 
 def in_phases(work: Piece, hears: ProgressSink) -> Begins:
-    """Give it what a training does next, beside its steps."""
+    """A function that reports the phase that starts now, for what is done beside steps."""
 
     def begins(phase: Phase) -> None:
         hears.progressed(work.run_id, Progress(phase=phase), work.attempt)
@@ -37,7 +37,7 @@ def in_phases(work: Piece, hears: ProgressSink) -> Begins:
 def throttled(
     tell: ProgressCallback, clock: Callable[[], float] = time.monotonic
 ) -> ProgressCallback:
-    """Whoever is told hears of a step at most once a second."""
+    """Wraps `tell` so that it is called at most once a second; in between, the answer is False."""
     last = clock()
 
     def told(step: int, steps: int, loss: float | None) -> bool:

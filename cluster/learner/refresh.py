@@ -23,16 +23,16 @@ DESCENT = "descent.safetensors"
 
 
 def refresh(work: RefreshWork, home: Home, tell: ProgressCallback) -> Refreshed:
-    """Gives way between two steps, and goes on from there. Raises EmptySplit when there is no other
-    store, or one is too small to hold rows out."""
+    """Refreshes a vector. Gives way between two steps; the next attempt continues from there.
+    Raises EmptySplit when there is no other store, or one is too small to hold rows out."""
     started = time.monotonic()
     materials = Materials(home, work.base, asked_device(work.options))
     module = materials.linearized(work.options.precision)
     tau = materials.vector(work.vector).to_params()
     first = materials.vector(work.first).to_params() if work.first else None
     config = RefreshConfig(seed=work.options.seed)
-    # A refresh is relative to the vector's own size: nobody asks for the features' norms.
-    # The generic shard is nobody's task: leaving it alone gains nothing once there are tasks.
+    # A refresh is relative to the vector's own size, so the features' norms (NaN) are not needed.
+    # The generic shard is no task: leaving its inputs alone gains nothing once there are tasks.
     tasks = [shard for shard in work.others if shard.task != GENERIC] or list(work.others)
     own, *others = [materials.store(shard, math.nan) for shard in (work.own, *tasks)]
 
@@ -61,7 +61,7 @@ def refresh(work: RefreshWork, home: Home, tell: ProgressCallback) -> Refreshed:
     }
     if found.accepted:
         whole = TaskVector.of_params(work.vector.task, work.base.digest, "linearized", found.tau)
-        # Those for whose sake it was made came last; the plan asks for others when there is room.
+        # The tasks that it was made for are last; the plan has others measured when there is room.
         shards = (*work.others[-REMEASURED:], work.own)
         facts |= stored_vector(materials, whole.stored(work.options.keep_as), shards)
     facts["metrics"]["seconds"] = time.monotonic() - started

@@ -1,8 +1,8 @@
-"""Where the ranks of a group meet: in a file where all run on this machine, else on the interface
+"""Where the ranks of a group meet: in a file if all run on this machine, otherwise on the interface
 of their nodes.
 
-Of one machine Ray has them meet at a port of rank 0, which torch opens on every interface
-(`TCPStore`); whoever reaches it can write what the ranks read of each other.
+On one machine, Ray would have them meet at a port of rank 0, which torch opens on every interface
+(`TCPStore`): anyone who can reach it can write what the ranks read of each other.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from ray.train.torch.config import (
 
 
 class OnNodes(TorchConfig):
-    """Gloo would listen where the host's name leads, which on many machines is a loopback
-    address."""
+    """Makes gloo listen on the interface of the node's address; by default it uses the address of
+    the host's name, which on many machines is a loopback address."""
 
     @property
     def backend_cls(self) -> type[_TorchBackend]:
@@ -43,7 +43,7 @@ def _name_interface() -> None:
 
 
 def interface_of(address: str) -> str | None:
-    """The name of this machine's interface with the address."""
+    """The name of this machine's interface with the address; None if there is none."""
     for name, found in psutil.net_if_addrs().items():
         if any(one.address == address for one in found):
             return name
@@ -52,7 +52,7 @@ def interface_of(address: str) -> str | None:
 
 @dataclass
 class InFile(TorchConfig):
-    """`path` is new, and in a directory that is there."""
+    """Meeting in the file `path`, which must not exist yet, in an existing directory."""
 
     path: str = ""
 
@@ -68,7 +68,7 @@ class _InFile(_TorchBackend):
         group = {
             "backend": backend_config.backend,
             "world_size": len(worker_group),
-            "init_method": f"file://{backend_config.path}",  # torch undoes no escape of a URI
+            "init_method": f"file://{backend_config.path}",  # torch does not unescape URIs
             "timeout_s": backend_config.timeout_s,
         }
         join = _setup_torch_process_group
@@ -77,5 +77,5 @@ class _InFile(_TorchBackend):
 
 
 def _name_no_port() -> None:
-    """DeepSpeed reads both, and uses them for a group that it makes itself."""
+    """Sets both variables, as DeepSpeed reads them, though it uses them only for its own groups."""
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="0")

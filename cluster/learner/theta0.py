@@ -1,8 +1,8 @@
 """theta0 once in the memory of a machine, however many processes of a home compute with it.
 
-The first writes its parameters into a file; then all map that file, and none has a copy. It is
-mapped so that whoever wrote into it would have a page of their own, and nobody does. Parameters
-begin at multiples of 64 bytes, as those of torch: products are the same, bit for bit.
+The first process writes its parameters to a file; then all map that file, and none has a copy. The
+mapping is private: a process that wrote to it would get its own copy of the page, but none does.
+Parameters start at multiples of 64 bytes, as torch's do: products are the same, bit for bit.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ LOG = logging.getLogger(__name__)
 
 
 def share(backbone: Backbone, folder: Path) -> None:
-    """Its parameters become those of the file of its digest in `folder`, which is written where it
-    is missing or another one; they stay where they are when it cannot be, as on a full disk. They
-    must be in the memory of the CPU."""
+    """Replaces the parameters, on the CPU, by those mapped from the file of the base's digest in
+    `folder`, which is written if it is missing or differs. If that fails, as on a full disk, they
+    stay unchanged."""
     every = backbone.encoder.parameters()
-    parameters = [one for one in every if one.is_contiguous()]  # as it lies, so it is computed with
+    parameters = [one for one in every if one.is_contiguous()]  # results depend on the layout
     file = folder / backbone.digest
     try:
         if not _is_of(parameters, file):
@@ -39,7 +39,7 @@ def share(backbone: Backbone, folder: Path) -> None:
 
 
 def _places(parameters: Sequence[Tensor]) -> tuple[list[int], int]:
-    """Where each begins, and how long the file is."""
+    """The offset of each parameter, and the size of the file, in bytes."""
     places, end = list[int](), 0
     for one in parameters:
         places.append(end)
@@ -48,7 +48,7 @@ def _places(parameters: Sequence[Tensor]) -> tuple[list[int], int]:
 
 
 def _mapped(parameters: Sequence[Tensor], file: Path) -> list[Tensor]:
-    """What the file says of them, in memory that is read when it is needed."""
+    """The file's parameters, in mapped memory, which is read when it is needed."""
     places, size = _places(parameters)
     whole = torch.from_file(str(file), shared=False, size=size, dtype=torch.uint8)
     return [
@@ -65,7 +65,7 @@ def _is_of(parameters: Sequence[Tensor], file: Path) -> bool:
 
 
 def _write(parameters: Sequence[Tensor], file: Path) -> None:
-    """All of it or nothing: another process may write the same."""
+    """Writes the whole file or none: another process may be writing the same one."""
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     places, size = _places(parameters)
     with atomic_path(file) as draft, draft.open("wb") as stream:

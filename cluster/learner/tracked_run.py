@@ -1,4 +1,4 @@
-"""What every tracker is told of a training, and by which names it shows a step."""
+"""What every tracker receives of a training, and the names under which it shows a step."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tacl.training.loop import StepRecord
 
 @dataclass(frozen=True)
 class TrackedRun:
-    """What is known of a training before its first step; after a death it starts again later."""
+    """Facts of a training before its first step; `start_step` is later in a resumed attempt."""
 
     run_id: str
     task: str
@@ -20,7 +20,7 @@ class TrackedRun:
 
 
 def scalars(record: StepRecord) -> dict[str, float]:
-    """Of one step, by the names that all trackers show; of the penalty where there was one."""
+    """Figures of one step by the names that all trackers show; `penalty` only if there was one."""
     found = {"loss": record.loss, "gradient_norm": record.gradient_norm}
     found["learning_rate"] = record.learning_rate
     return found if record.penalty is None else {**found, "penalty": record.penalty}

@@ -1,4 +1,4 @@
-"""MLflow and TensorBoard, as trackers of a training. Optional: what is missing is said."""
+"""MLflow and TensorBoard as trackers of a training. Both are optional: BadConfig if missing."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tacl.errors import BadConfig
 from tacl.training.loop import StepRecord
 
 AT_ONCE = 200  # steps; MLflow takes 1,000 metrics in a request
-OF_RUN = "tacl.run_id"  # the tag by which an attempt finds the run of the one before
+OF_RUN = "tacl.run_id"  # the tag by which an attempt finds the run of earlier attempts
 
 
 class MLflowRun:
-    """One run for all attempts of a training: steps that are done again have the same numbers."""
+    """One run for all attempts of a training; steps that are repeated have the same numbers."""
 
     def __init__(self, facts: TrackedRun) -> None:
         try:
@@ -40,7 +40,7 @@ class MLflowRun:
         self._client.log_batch(self._id, params=given)
 
     def _experiment(self, name: str) -> str:
-        """Its id; the first training that comes makes it, and two may be first."""
+        """The experiment's id; created if missing, perhaps by another training meanwhile."""
         from mlflow.exceptions import MlflowException
 
         if (found := self._client.get_experiment_by_name(name)) is None:
@@ -67,7 +67,7 @@ class MLflowRun:
 
 
 class TensorBoard:
-    """DIRECTORY/TASK/RUN; steps after the one that a training goes on with are written anew."""
+    """Event files in DIRECTORY/TASK/RUN; steps from `start_step` on are written again."""
 
     def __init__(self, facts: TrackedRun, directory: Path) -> None:
         try:

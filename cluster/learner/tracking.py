@@ -1,12 +1,12 @@
-"""A training told to trackers while it goes on: MLflow, TensorBoard, or, as a rule, nobody.
+"""Reports a training to trackers while it runs: MLflow, TensorBoard, or, by default, none.
 
 | variable | a training is |
 |---|---|
 | MLFLOW_TRACKING_URI | a run of the experiment MLFLOW_EXPERIMENT_NAME, `tacl` when unset |
 | TACL_TENSORBOARD | a folder of event files below this directory |
 
-They are read where rank 0 of the training runs. Each tracker has a thread of its own and what it
-cannot do is logged: no training fails with one, and none waits for one longer than TIMEOUT.
+The variables are read where rank 0 of the training runs. Each tracker has its own thread, and its
+errors are logged: no training fails because of a tracker, or waits for one longer than TIMEOUT.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from cluster.learner.tracked_run import TrackedRun
 from cluster.learner.trackers import MLflowRun, TensorBoard
 from tacl.training.loop import StepRecord
 
-SECONDS = 1.0  # what a tracker hears at once
-TIMEOUT = 10.0  # for what it was not told yet, when the training is over or gives way
+SECONDS = 1.0  # of steps that a tracker receives at once
+TIMEOUT = 10.0  # to send the remaining steps when the training ends or gives way
 LOG = logging.getLogger(__name__)
 
 
@@ -37,12 +37,12 @@ class Tracker(Protocol):
     def told(self, records: Sequence[StepRecord]) -> None: ...
 
     def ended(self, metrics: Mapping[str, float] | None) -> None:
-        """Of the result; None: it raised."""
+        """Takes the metrics of the result; None if the training raised."""
         ...
 
 
 def asked_for(facts: TrackedRun) -> list[Callable[[], Tracker]]:
-    """Those that the environment names; each is made in its own thread, with what it imports."""
+    """The trackers that the environment names, to be created, with imports, in their threads."""
     found: list[Callable[[], Tracker]] = []
     if os.environ.get("MLFLOW_TRACKING_URI"):
         found.append(partial(MLflowRun, facts))
@@ -52,7 +52,7 @@ def asked_for(facts: TrackedRun) -> list[Callable[[], Tracker]]:
 
 
 class Tracked:
-    """Whom a training tells of its steps, and of its result."""
+    """Passes a training's steps and its result to trackers."""
 
     def __init__(self, trackers: Sequence[Callable[[], Tracker]]) -> None:
         self._told = [_Beside(make) for make in trackers]
@@ -74,8 +74,9 @@ class Tracked:
 
 @contextmanager
 def tracked(facts: TrackedRun | None) -> Iterator[Tracked]:
-    """`metrics` are to be set to those of the result; None: another rank tells. A training that
-    gives way has not ended: another attempt goes on."""
+    """Tracks a training within the context; set the yielded object's `metrics` to those of the
+    result. `facts` are None on ranks that do not report. A training that gives way has not ended:
+    another attempt continues it."""
     told = Tracked([] if facts is None else asked_for(facts))
     try:
         yield told
@@ -95,7 +96,7 @@ class _End:
 
 
 class _Beside(threading.Thread):
-    """One tracker's own."""
+    """The thread of one tracker."""
 
     def __init__(self, make: Callable[[], Tracker]) -> None:
         super().__init__(daemon=True)

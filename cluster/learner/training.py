@@ -1,9 +1,9 @@
-"""One training run, from digests to a vector: what every rank of it does. Knows no Ray.
+"""One training run, from digests to a vector, as every rank does it. Does not import Ray.
 
-Rank 0 alone talks to the coordinator, evaluates and stores; what it is told, all ranks see at the
-same step. It asks for the steps of some seconds at once: a lease, as long as the coordinator said
-with the one before. Checkpoints fall between leases. A run that died goes on from its newest
-checkpoint with the same numbers.
+Only rank 0 talks to the coordinator, evaluates and stores; its answers reach all ranks at the same
+step. It requests the steps of some seconds at once, a lease, whose length came with the lease
+before. Checkpoints are written between leases. A run that died resumes from its newest checkpoint
+with the same numbers.
 """
 
 from __future__ import annotations
@@ -44,19 +44,19 @@ from tacl.training.penalties import other_tasks
 from tacl.vectors import Params, TaskVector
 
 CHECKPOINT_SECONDS = 45.0
-HELD_SECONDS = 30.0  # for which a place is kept, so that an attempt is worth its start
-BEFORE = "validation_zero_shot"  # as it is stored, for heads of class means too
+HELD_SECONDS = 30.0  # for which a place is kept at least, so that an attempt is worth its start
+BEFORE = "validation_zero_shot"  # the metric's stored name, also for heads of class means
 MEASURED = 8  # other tasks on whose probes a new vector is measured at once
 T = TypeVar("T")
 
 
 class LeaseClient(ProgressSink, Protocol):
-    """The coordinator, as a run sees it: which shards do the next steps see? See `RunAPI.lease`."""
+    """The part of the coordinator that says which shards the next steps see; see `RunAPI.lease`."""
 
     def __call__(self, asked: Lease) -> Leave: ...
 
     def stated(self, run_id: str, statistics: str, attempt: int) -> None:
-        """Others see these statistics from now on; see Coordinator.stated."""
+        """Gives these statistics to other tasks' trainings from now on; see Coordinator.stated."""
         ...
 
 
@@ -69,7 +69,7 @@ class Ranks:
         self.size = dist.get_world_size() if together else 1
 
     def broadcast(self, compute: Callable[[], T]) -> T:
-        """What rank 0 computes, on every rank. A failure of rank 0 ends the whole group."""
+        """Returns what rank 0 computes, on every rank. A failure of rank 0 ends the whole group."""
         if self.size == 1:
             return compute()
         box: list[Any] = [compute() if self.rank == 0 else None]
@@ -78,7 +78,7 @@ class Ranks:
 
 
 def train_task(work: TrainWork, home: Home, known: LeaseClient) -> Trained | None:
-    """One rank of a run; rank 0 gives the result. Blobs of the result are stored already."""
+    """Trains as one rank of a run; rank 0 returns the result, whose blobs are stored by then."""
     started = time.monotonic()
     ranks, submission = Ranks(), work.submission
     begins: Begins = in_phases(work, known) if ranks.rank == 0 else lambda phase: None
@@ -105,7 +105,7 @@ def train_task(work: TrainWork, home: Home, known: LeaseClient) -> Trained | Non
 def _trained(
     run: TrainingState, head: Head, data: Labelled, known: LeaseClient, started: float
 ) -> Trained | None:
-    """From the step that was reached before to the last; rank 0 measures and stores."""
+    """Trains from the step reached by earlier attempts to the last; rank 0 measures and stores."""
     engine, materials, config = run.engine, run.materials, run.config
     step = run.resume()
     ready = time.monotonic()
@@ -131,7 +131,7 @@ def _trained(
 
 
 def _facts(run: TrainingState, step: int) -> TrackedRun:
-    """What a tracker shows of a training."""
+    """The facts of a training that a tracker shows."""
     work, submission = run.work, run.work.submission
     about = {"base": work.base.spec, "owner": submission.owner, "rows": submission.train.rows}
     about |= {"classes": len(submission.classes), "workers": run.ranks.size}
@@ -140,7 +140,7 @@ def _facts(run: TrainingState, step: int) -> TrackedRun:
 
 
 def named(metrics: Mapping[str, float], base: Base) -> dict[str, float]:
-    """For a tracker: the accuracy without a vector by what the head is made of."""
+    """Metrics for a tracker: the accuracy without a vector is named by how the head is made."""
     own = "validation_" + base.untrained.replace("-", "_").replace(" ", "_")
     return {own if name == BEFORE else name: value for name, value in metrics.items()}
 
@@ -154,12 +154,12 @@ def configuration(options: Options, rows: int, trainable: tuple[str, ...]) -> Tr
 def build_engine(
     module: LinearizedEncoder, config: TrainConfig, options: Options, ranks: int
 ) -> Engine:
-    """Raises BadConfig for several workers without DeepSpeed."""
+    """The engine of the options; raises BadConfig for several workers without DeepSpeed."""
     if options.engine == "plain":
         if ranks > 1:
             raise BadConfig(f"engine `plain` trains on one worker, not on {ranks}; use deepspeed")
         return PlainEngine(module, config)
-    from tacl.training.deepspeed import DeepSpeedEngine  # only a process that trains pays for it
+    from tacl.training.deepspeed import DeepSpeedEngine  # imported only where it is used
 
     stage = options.zero_stage if options.zero_stage is not None else (2 if ranks > 1 else 0)
     return DeepSpeedEngine(module, config, stage)
@@ -167,7 +167,7 @@ def build_engine(
 
 @dataclass
 class TrainingState:
-    """What one rank remembers of a run: the shards it has seen, its curves, its checkpoints."""
+    """The state of a run on one rank: the shards it has seen, its curves, its checkpoints."""
 
     work: TrainWork
     materials: Materials
@@ -180,32 +180,32 @@ class TrainingState:
     )
     shards: Sequence[Shard] = ()
     _arrivals: Arrivals = field(default_factory=Arrivals)
-    _leased: range = range(0)  # the steps that it has leave for
-    _hears_more: bool = False  # at its next lease, most likely
-    _seconds: float = 0.0  # that its next lease is to be of
+    _leased: range = range(0)  # the steps of its present lease
+    _hears_more: bool = False  # whether its next lease will most likely bring more arrivals
+    _seconds: float = 0.0  # length of its next lease
     _asked_at: float = field(default_factory=time.monotonic)
     _progress: Progress | None = None
     _stores: dict[str, Store] = field(default_factory=dict)  # by digest
-    _near: dict[str, bool] = field(default_factory=dict)  # digest -> whether it is of the own kind
-    _seen: list[Store] = field(default_factory=list)  # by the step before
+    _near: dict[str, bool] = field(default_factory=dict)  # digest -> whether it is near
+    _seen: list[Store] = field(default_factory=list)  # by the latest step
     _start: int = 0
     _made_at: float = field(default_factory=time.monotonic)
     _saved_at: float = field(default_factory=time.monotonic)
 
     def resume(self) -> int:
-        """Takes up the newest checkpoint; the step to go on with."""
+        """Loads the newest checkpoint, if any; returns the step to continue with."""
         with self._newest() as kept:
             if kept is not None:
                 self._start, folder = kept
                 self.engine.load(folder)
                 self.curves = json.loads((folder / "curves.json").read_text())
-                if (near := folder / "near.json").exists():  # not in one of an earlier version
+                if (near := folder / "near.json").exists():  # not in those of an earlier version
                     self._near = json.loads(near.read_text())
         return self._start
 
     @contextmanager
     def _newest(self) -> Iterator[Checkpoint | None]:
-        """What rank 0 finds, on every rank."""
+        """Yields, on every rank, the newest checkpoint that rank 0 finds."""
         with self.checkpoints.newest() if self.ranks.rank == 0 else nullcontext() as kept:
             step = self.ranks.broadcast(lambda: kept and kept.step)
             if kept is not None or step is None:
@@ -215,18 +215,18 @@ class TrainingState:
                 yield Checkpoint(step, folder)
 
     def stores(self, step: int, known: LeaseClient) -> list[Store]:
-        """What optimizer step `step` sees, of what `known` told rank 0."""
+        """The stores that optimizer step `step` uses, from the leases that rank 0 requests."""
         if step not in self._leased:
             self._ask(step, known)
         if (shards := self._arrivals.at(step)) is not self.shards:
             self.shards = shards
-            there = {shard.blob.digest for shard in shards}  # no step reads others any more
+            there = {shard.blob.digest for shard in shards}  # others are not read again
             self._stores = {one: store for one, store in self._stores.items() if one in there}
             self._seen = [self._store(shard) for shard in shards if not self.is_near(shard)]
         return self._seen
 
     def _ask(self, step: int, known: LeaseClient) -> None:
-        """For the steps from this one on; also where checkpoints fall."""
+        """Requests a lease of the steps from this one on, and writes a checkpoint if one is due."""
 
         def ask() -> tuple[range, Sequence[Arrival], bool, bool]:
             done, now = len(self._leased), time.monotonic()
@@ -255,11 +255,11 @@ class TrainingState:
         if due:
             self._checkpoint(step)
         if gives_way:
-            self.ranks.broadcast(lambda: None)  # once one raises, a group ends: all is kept by then
+            self.ranks.broadcast(lambda: None)  # all have saved: the first to raise ends the group
             raise GivesWay
 
     def record(self, record: StepRecord, told: Tracked) -> None:
-        """After an optimizer step."""
+        """Records an optimizer step."""
         self.curves["step"].append(record.step)
         self.curves["loss"].append(record.loss)
         self.curves["penalty"].append(record.penalty or 0.0)
@@ -269,14 +269,14 @@ class TrainingState:
         told.step(record)
 
     def measures(self, known: LeaseClient) -> None:
-        """All steps are done: what is told last of them is that the vector is measured now."""
+        """Reports, after the last step, that the vector is now measured."""
         done = self._progress or Progress(step=self.config.steps, steps=self.config.steps)
         told = done.model_copy(update={"phase": Phase.MEASURING})
         known.progressed(self.work.run_id, told, self.work.attempt)
 
     def is_near(self, shard: Shard) -> bool:
-        """Whether its samples are the same kind of data as the own ones: they are not held against
-        the vector. Decided when it is first seen, and kept in checkpoints."""
+        """Whether its samples are the same kind of data as the run's own: then they do not penalise
+        the vector. Decided when it is first seen, and stored in checkpoints."""
         if shard.task == GENERIC or shard.statistics is not None:
             return False
         if (digest := shard.blob.digest) not in self._near:
@@ -289,7 +289,7 @@ class TrainingState:
         return are_near(own_ND, other_ND)
 
     def _store(self, shard: Shard) -> Store:
-        """Prepared once; a later version of a task's shard is another blob."""
+        """The store of a shard, made once; a later version of a task's shard is another blob."""
         digest = shard.blob.digest
         if digest not in self._stores and shard.statistics is not None:
             self._stores[digest] = self.materials.stated(shard.task, shard.statistics)
@@ -309,21 +309,21 @@ class TrainingState:
 
 
 def leased(done: int, took: float, seconds: float, left: int) -> int:
-    """How many of the steps that are left the next lease is of, which is to be of so many seconds,
-    when `done` steps `took` so many."""
+    """The number of steps of the next lease, which is to take `seconds`, given that `done` steps
+    `took` that many seconds: at least 1, and at most `left`."""
     return min(left, max(1, int(seconds * done / max(took, 1e-9))))
 
 
 def is_enough(penalty: str, known: Sequence[object], left: int, rows: int) -> bool:
-    """Whether the steps that are left penalise no more tasks than these: in a home of thousands a
-    run is told of the others as its leases end."""
+    """Whether the `left` steps cannot use more tasks than `known`: in a home of thousands, a run
+    receives the others one page per lease."""
     if penalty == "curvature":
-        return False  # of the statistics of all
+        return False  # it uses the statistics of all
     return len(known) >= left * len(other_tasks(penalty, 0, known, rows))
 
 
 def page_by_page(known: Callable[[Lease], Leave], asked: Lease) -> Leave:
-    """All that a lease has to tell."""
+    """The answer to a lease with all of its arrivals, requested page by page."""
     leave = known(asked)
     arrivals = list(leave.arrivals)
     while len(leave.arrivals) >= PAGE:
@@ -336,7 +336,7 @@ def page_by_page(known: Callable[[Lease], Leave], asked: Lease) -> Leave:
 def _result(
     run: TrainingState, head: Head, validation: Labelled, seconds: dict[str, float], started: float
 ) -> Trained:
-    """Measures and stores the vector: as it is kept, in float32 whatever it was trained in."""
+    """Measures and stores the vector: measured as stored, in float32 whatever it was trained in."""
     materials, submission = run.materials, run.work.submission
     trained = run.engine.module.tau_dict()
     whole = TaskVector.of_params(submission.name, run.work.base.digest, "linearized", trained)
@@ -346,7 +346,7 @@ def _result(
     found = validated(materials, vector.to_params(), head, validation) | seconds
     found |= {"rows_cut": materials.cut(submission.train), "workers": run.ranks.size}
     return Trained(
-        # Of the others the newest: the plan asks for more.
+        # Only the newest of the others: the plan has more measured later.
         **stored_with_head(materials, submission, vector, head, met[-MEASURED:]),
         config=run.config.as_dict(),
         metrics=found | {"seconds": time.monotonic() - started},
@@ -362,7 +362,8 @@ def stored_with_head(
     head: Head,
     others: Sequence[Shard] = (),
 ) -> dict[str, Any]:
-    """What `stored_vector` says of a new task's vector, on its own probe and those of others."""
+    """Fields of `stored_vector` for a new task's vector, on its own probe and those of others, and
+    the blob of its head."""
     blob = materials.put_tensors(head.to_params())
     own = Shard(task=submission.name, ordinal=0, blob=submission.shard, head=blob)
     return {"head_blob": blob, **stored_vector(materials, vector, (*others, own))}

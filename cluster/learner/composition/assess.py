@@ -1,4 +1,4 @@
-"""What making a composition did: accuracies before and after, and tau_jp measured again."""
+"""The effect of making a composition: accuracies before and after, and tau_jp measured again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tacl.vectors.params import Params
 
 
 def judges(found: Ingredients) -> tuple[JudgedOn, Rows]:
-    """The rows that judge; none for a new task whose inputs have no labels."""
+    """The rows that accuracies are of, and their name; none for a new task without labels."""
     fit = found.making.fit
     if found.head is None:
         taught = found.making.method in TAUGHT and not found.making.adapt
@@ -27,7 +27,7 @@ def judges(found: Ingredients) -> tuple[JudgedOn, Rows]:
 
 
 def accuracies(found: Ingredients, rows: Rows, taus: Mapping[str, Params]) -> dict[str, JudgedTask]:
-    """By task: of f_lin with each tau, `before` and `after`."""
+    """Accuracies by task: of theta0, and of f_lin with each tau, named as in `taus`."""
     judged: dict[str, JudgedTask] = {}
     for task, (head, data) in rows.items():
         cached = found.materials.tangents(data.items, taus)
@@ -39,10 +39,10 @@ def accuracies(found: Ingredients, rows: Rows, taus: Mapping[str, Params]) -> di
 
 
 def measured_again(found: Ingredients, terms: Sequence[RecipeTerm]) -> tuple[MeasuredAgain, ...]:
-    """Of every vector with its coefficients, on the probe of every task of the recipe.
+    """Measures every vector with its coefficients on the probe of every task of the recipe.
 
-    Unequal coefficients of blocks undo what training against other tasks achieved, so that what was
-    measured when a vector was published does not hold of it here.
+    Unequal coefficients of blocks undo the effect of training against other tasks, so that the
+    values measured when a vector was published are no longer valid.
     """
     probes = {p.task: found.materials.probe_items(p.blob) for p in found.work.probes}
     measured = {task: dict[str, tuple[MeanSize, MeanSize]]() for task in probes}

@@ -1,4 +1,4 @@
-"""Coefficients that are found from rows: by a grid, aTLAS, AdaMerging, without labels by UFM.
+"""Finding coefficients from rows: by a grid, aTLAS or AdaMerging, or by UFM without labels.
 
 The settings are those of the papers, as in `tacl.compose`; seeds are 0.
 """
@@ -20,7 +20,7 @@ from tacl.data.batches import Labelled
 from tacl.heads.head import Head, union
 from tacl.training.loop import StepRecord
 
-DIGITS = 6  # of a coefficient that is kept
+DIGITS = 6  # to which a coefficient is rounded
 SEED = 0
 
 Figures = dict[str, float]
@@ -45,8 +45,8 @@ def coefficients(found: Ingredients, tell: ProgressCallback) -> Found:
 
 
 def _on_grid(found: Ingredients) -> Found:
-    """One factor for the whole recipe: signs and relative sizes stay (arXiv 2212.04089). Of the
-    recipe's own tasks those that are subtracted are to be unlearned."""
+    """One factor for the whole recipe: signs and relative sizes stay (arXiv 2212.04089). The
+    recipe's own tasks that are subtracted are to be unlearned."""
     lesson, taus = found.lesson, {"sum": found.tau(found.work.terms)}
     cached = {n: found.materials.tangents(data.items, taus) for n, (_, data) in lesson.items()}
     labels = {name: data.labels for name, (_, data) in lesson.items()}
@@ -60,14 +60,15 @@ def _on_grid(found: Ingredients) -> Found:
 
 
 def _subtracted(found: Ingredients) -> list[str]:
-    """Tasks to learn from which are to be unlearned."""
+    """The tasks of the lesson that are to be unlearned."""
     terms = found.work.terms
     return [t.vector.task for t in terms if t.coefficient < 0 and t.vector.task in found.lesson]
 
 
 def _taught(found: Ingredients, after: After) -> tuple[ScaledEncoder, Learned]:
-    """aTLAS on labelled rows (arXiv 2407.02880): of a new task from 0, of the recipe's own tasks
-    from 1, since the sum of linearized vectors works already; of those to unlearn from 0."""
+    """aTLAS on labelled rows (arXiv 2407.02880). Coefficients start at 0 for a new task and at 1
+    for the recipe's own tasks, as the sum of linearized vectors works already; at 0 for those to
+    unlearn."""
     unlearned, module = _subtracted(found), _scaled(found)
     loss, data = joint_objective(found.lesson, unlearned)
     if found.making.select:
@@ -80,7 +81,7 @@ def _taught(found: Ingredients, after: After) -> tuple[ScaledEncoder, Learned]:
 
 
 def _adapted(found: Ingredients, after: After) -> tuple[ScaledEncoder, Learned]:
-    """aTLAS without labels, by unsupervised FixMatch. Blocks are selected by the rows it trusts."""
+    """aTLAS without labels, by unsupervised FixMatch, whose trusted rows also select the blocks."""
     head, items, module = _head(found), found.inputs, _scaled(found)
     if found.making.select:
         shares_NC = head.logits(found.materials.features(items)).softmax(-1)
@@ -92,7 +93,7 @@ def _adapted(found: Ingredients, after: After) -> tuple[ScaledEncoder, Learned]:
 
 
 def _adamerged(found: Ingredients, after: After) -> tuple[ScaledEncoder, Learned]:
-    """Of inputs whose task nobody knows, the entropy is that over all classes."""
+    """AdaMerging. For inputs whose task is not known, the entropy is over all classes."""
     if found.making.adapt:
         inputs, heads = [found.inputs], [_head(found)]
     else:
@@ -108,7 +109,7 @@ def _scaled(found: Ingredients) -> ScaledEncoder:
 
 
 def _head(found: Ingredients) -> Head:
-    """Of the new task, or of all tasks of the recipe."""
+    """The head of the new task, or of all tasks of the recipe together."""
     return found.head or union([head for head, _ in found.tasks.values()])
 
 

@@ -1,8 +1,8 @@
 """Heads fitted again under one model: a merge, or coefficients that were learned for each block.
 
-Heads that were fitted under sums of whole vectors do not know such a model. Labelled rows of the
-tasks that it adds are seen as it moves them, f + J tau; as for sums, heads are drawn half towards
-those of the training and half towards what more rows teach at theta0 (`tacl.heads.fitting`).
+Heads that were fitted under sums of whole vectors do not fit such a model. These are fitted on
+labelled rows of the tasks that it adds, at f + J tau; as for sums, weights decay half towards the
+heads of the training and half towards those from more rows at theta0 (`tacl.heads.fitting`).
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from cluster.storage.home import Home
 from tacl.heads.fitting import LabelledFeatures
 from tacl.vectors.params import Params
 
-MOST_ROWS = 300  # of one part of one task: a person waits, and most is learned at theta0
+MOST_ROWS = 300  # of one part of one task: a person is waiting, and most is learned at theta0
 
 
 def fitted(found: Ingredients, tau: Params, home: Home, tell: ProgressCallback) -> Fitted | None:
-    """None where rows of a task that it adds may not teach."""
+    """Heads fitted under the model; None if the work has no training rows for that."""
     started = time.monotonic()
     taught = {task.name: task.train for task in found.work.tasks if task.train is not None}
     if not taught:
@@ -41,7 +41,8 @@ def fitted(found: Ingredients, tau: Params, home: Home, tell: ProgressCallback) 
 
 
 def _moved(found: Ingredients, tau: Params, part: BlobRef, each_class: bool = False) -> Pair:
-    """`each_class`: what teaches; a column without a row of its own would only be pushed down."""
+    """Rows at theta0, and moved by tau. `each_class` is for rows to learn from: a column without a
+    row of its own would only be pushed down."""
     materials = found.materials
     data = materials.labelled(part, MOST_ROWS, each_class)
     moved_ND = materials.tangents(data.items, {"model": tau}).linearized({"model": 1.0})

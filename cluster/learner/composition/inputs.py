@@ -1,4 +1,4 @@
-"""What the making of a composition names, read once: vectors, rows, heads."""
+"""The inputs of making a composition, each read once: vectors, rows, heads."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ from tacl.heads.head import Head
 from tacl.models.mixed import summed
 from tacl.vectors.params import Params
 
-ROWS = 128  # validation rows of a task that are learned from, and judged by
+ROWS = 128  # validation rows of a task, for learning and for judging
 Rows = dict[str, tuple[Head, Labelled]]  # by task
 
 
 class Ingredients:
-    """`target`: of the new task, where there is one. All else is read when it is needed."""
+    """Vectors are read at once, everything else when it is needed. `target` is the new task, if
+    there is one."""
 
     def __init__(self, work: ComposeWork, home: Home) -> None:
         self.work, self.making = work, work.making
@@ -32,7 +33,7 @@ class Ingredients:
 
     @cached_property
     def taus(self) -> dict[str, Params]:
-        """By digest of the vector."""
+        """Dense blocks of each vector, by the vector's digest."""
         return self._dense(self.work.terms)
 
     def tau(self, terms: Sequence[RecipeTerm]) -> Params:
@@ -46,7 +47,7 @@ class Ingredients:
 
     @cached_property
     def tasks(self) -> Rows:
-        """Validation rows of each task of the recipe."""
+        """Head and validation rows of each task of the recipe."""
         head, rows = self.materials.head, self.materials.labelled
         return {t.name: (head(t.head_blob), rows(t.validation, ROWS)) for t in self.work.tasks}
 
@@ -57,7 +58,7 @@ class Ingredients:
 
     @cached_property
     def inputs(self) -> list[Item]:
-        """To adapt to; none is kept for measuring."""
+        """All inputs to adapt to; probe rows are used too."""
         assert self.making.adapt is not None
         blobs, shard = self.materials.blobs, self.making.adapt.inputs
         raws = *samples.training_inputs(blobs, shard), *samples.probe_inputs(blobs, shard)
@@ -65,7 +66,7 @@ class Ingredients:
 
     @cached_property
     def head(self) -> Head | None:
-        """Of the new task, where there is one."""
+        """The head of the new task; None if there is no new task."""
         given = self.making.fit or self.making.adapt
         if given is None or not given.classes:
             return None
@@ -73,7 +74,7 @@ class Ingredients:
 
     @cached_property
     def target(self) -> Target | None:
-        """The new task, its head in the blob store."""
+        """The new task, with its head stored as a blob; None if there is no new task."""
         if self.head is None:
             return None
         blob = self.materials.put_tensors(self.head.to_params())

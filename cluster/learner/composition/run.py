@@ -1,8 +1,8 @@
-"""One composition that is more than a sum, from digests to a recipe with its coefficients, or to a
-merged tau; and what that did, measured.
+"""One composition that is more than a sum: from digests to a recipe with its coefficients, or to a
+merged tau, and measurements of the effect.
 
-The same work gives the same composition: rows, batches and augmentations are by seed. What is
-judged is what will be asked: the coefficients as they are kept, rounded.
+The same work gives the same composition: rows, batches and augmentations are drawn by seed. The
+measured model is the one that will be queried, with the stored, rounded coefficients.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MERGE: dict[str, Callable[[Sequence[TaskVector], Sequence[float]], Params]] = {
 
 
 def compose(work: ComposeWork, home: Home, tell: ProgressCallback) -> Composed:
-    """Raises what the methods of `tacl.compose` raise."""
+    """Makes the composition and measures it. Raises what the methods of `tacl.compose` raise."""
     started = time.monotonic()
     found, merge = Ingredients(work, home), MERGE.get(work.making.method)
     written = [term.coefficient for term in work.terms]
@@ -57,7 +57,7 @@ def compose(work: ComposeWork, home: Home, tell: ProgressCallback) -> Composed:
 
 
 def _stored(found: Ingredients, tau: Params) -> Merged:
-    """As a vector's file of its own."""
+    """Stores a merged tau as a vector of its own."""
     method, base = found.making.method, found.work.base.digest
     vector = TaskVector.of_params(method, base, "linearized", tau)
     return Merged(digest=vector.digest, blob=found.materials.put(vector.save))
