@@ -1,4 +1,4 @@
-"""What the coordinator takes in: submissions and results, checked before anything is recorded."""
+"""Checks submissions and results before anything is recorded."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ RESULTS = {
 
 
 def require_startable(home: Home) -> None:
-    """Before a coordinator is started: what would keep every one from starting is raised here.
+    """Raises, before a coordinator is started, what would keep every one from starting.
 
     BadConfig for a registry of another version, BaseMismatch for one of another base.
     """
@@ -55,7 +55,7 @@ def require_startable(home: Home) -> None:
 def require_sound(
     submission: Submission, base: Base, taken: Iterable[str], blobs: Blobs, nodes: tuple[Node, ...]
 ) -> None:
-    """Raises what is wrong with it: BadName, NameTaken, ModalityMismatch, TooFewClasses,
+    """Raises what is wrong with a submission: BadName, NameTaken, ModalityMismatch, TooFewClasses,
     EmptySplit, CorruptBlob, NotPlaceable."""
     name = checked_task(submission.name, submission.owner, submission.private)
     if name in taken:
@@ -91,8 +91,8 @@ def _require_rows(submission: Submission, blobs: Blobs) -> None:
 
 
 def require_given(making: CompositionMethod, base: Base, blobs: Blobs) -> None:
-    """The rows that a composition is to learn from are there, and classes can have a head. Raises
-    BadConfig, TooFewClasses, EmptySplit, CorruptBlob."""
+    """Check that the rows that a composition is to learn from exist, and that classes can have a
+    head. Raises BadConfig, TooFewClasses, EmptySplit, CorruptBlob."""
     for blob in making.rows:
         if blob.rows < 1:
             raise EmptySplit("there are no rows to learn the composition from; give some")
@@ -116,7 +116,7 @@ def require_given(making: CompositionMethod, base: Base, blobs: Blobs) -> None:
 
 
 def checked(work: orders.Work, outcome: Finished, blobs: Blobs) -> Outcome:
-    """A result is taken only when it is what was asked for and its blobs are whole."""
+    """The outcome if its result is what was requested and its blobs are whole; else an error."""
     result = outcome.result
     if not isinstance(result, RESULTS[work.kind]):
         return Raised(f"a {work.kind} was answered with {type(result).__name__}")
@@ -139,7 +139,7 @@ def checked(work: orders.Work, outcome: Finished, blobs: Blobs) -> Outcome:
     try:
         blobs.verify_all(files)
     except CorruptBlob as error:
-        # One that had been stored before may be deleted meanwhile, as a file of nobody's model.
+        # One that was stored before may have been deleted since, as a file of nobody's model.
         return Raised(str(error)) if blobs.there(files) == files else Gone(str(error))
     return outcome
 
@@ -153,12 +153,12 @@ def effect(pair: Pair | Found) -> Effect:
 
 
 def row_of(pairs: Iterable[Pair | Found]) -> Row:
-    """What was measured of one vector."""
+    """The effects that were measured of one vector."""
     return {(one.on, one.shard_digest, one.head): effect(one) for one in pairs}
 
 
 def values_of(result: orders.Result) -> dict[MatrixCell, Effect]:
-    """What it says of the matrix."""
+    """The cells of the matrix that a result has measured."""
     pairs = getattr(result, "pairs", ())
     return {
         MatrixCell(p.task, p.vector_digest, p.on, p.shard_digest, p.head): effect(p) for p in pairs
@@ -182,11 +182,11 @@ def _is_foreign(work: orders.Work, result: orders.Composed) -> bool:
     return [term.vector for term in asked] != [term.vector for term in result.terms]
 
 
-# -- what was taken in before
+# -- what was accepted before
 
 
 def missing_files(vectors: Iterable[VectorRef], blobs: Blobs) -> dict[str, str]:
-    """By the name of a vector whose file is not there any more, the digest of that."""
+    """By the name of a vector whose file is missing, the digest of that file."""
     wanted = [(ref.name, digest) for ref in vectors for digest in (ref.blob, ref.head_blob)]
     there = blobs.there({digest for _, digest in wanted})
     return {name: digest for name, digest in wanted if digest not in there}

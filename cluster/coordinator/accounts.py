@@ -1,4 +1,4 @@
-"""The coordinator's part about people: tokens are issued and revoked, and their use is noted."""
+"""Requests about people: tokens are issued, rotated and revoked, and their use is recorded."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cluster.registry.tokens import TokenRecord
 from tacl.errors import BadConfig, StorageUnavailable, TooMany, UnknownUser
 
 DAY = 86400.0
-TOKENS = 100  # of a user, past which nobody but an admin makes more
+TOKENS = 100  # live tokens of a user, past which only an admin makes more
 HOUR = int(OVERLAP)
 
 
@@ -62,7 +62,8 @@ class AccountRequests(RequestHandler):
         return self._once(context.request_id, "rotate", parts, IssuedToken, decide)
 
     def _token(self, context: RequestContext, digits: str) -> TokenRecord:
-        """Of who is limited one of their own: hashes are chosen, and may begin as anybody's."""
+        """The one live token whose hash starts with `digits`. A limited caller gets only one of
+        their own: clients choose the hashes, which may start like anybody's."""
         found = self._registry.tokens_like(digits) if len(digits) >= SHOWN else []
         live = [one for one in found if not ended(one, time.time())]
         if context.limited:
@@ -75,7 +76,7 @@ class AccountRequests(RequestHandler):
     def _note(self, hashes: Sequence[str], now: float) -> None:
         try:
             self._registry.used(hashes, now)
-        except StorageUnavailable as error:  # who may ask is known all the same
+        except StorageUnavailable as error:  # authentication does not depend on it
             self._execution.say(error)
 
     def revoke_tokens(self, context: RequestContext, user: str) -> RevokedTokens:
@@ -90,14 +91,14 @@ class AccountRequests(RequestHandler):
 
 
 def replaced(old: TokenRecord, token_hash: str, now: float) -> TokenRecord:
-    """Whose role is the same, and whose life is as long."""
+    """A new token with the same role and an equally long life."""
     expires = None if old.expires is None else now + old.expires - old.created
     return TokenRecord(token_hash, old.user, old.role, now, expires)
 
 
 def _lasting(token: TokenRecord, known: Sequence[TokenRecord]) -> TokenRecord:
-    """Whose life is that of the token as it was issued: the token itself, or a successor, for whose
-    sake its end was moved."""
+    """The token whose life is as long as `token` was issued for: `token` itself or, if a rotation
+    shortened its life, its successor."""
     for one in known:
         if one.created > token.created and one.created + OVERLAP == token.expires:
             return _lasting(one, known)

@@ -1,8 +1,8 @@
 """Which shards a run is told of, and from which step on.
 
-A run asks for a *lease*: leave to do its next steps without asking again. It is told what changed
-since the one before. What arrives meanwhile joins at the first step of the next lease, and of very
-many tasks some at each lease: what joins is never more than a page, however many tasks there are.
+A run requests a *lease*: leave to do its next steps without asking again. It is told what changed
+since the previous lease. What arrives meanwhile joins at the first step of the next lease. If very
+many tasks arrive, some join at each lease: never more than a page, however many tasks there are.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from cluster.scheduler.state import PlannedTask
 
 def is_met(shard: Shard, own: str, visibility: Visibility = ALL, withheld: bool = False) -> bool:
     """Whether a run of task `own` trains against this shard: that of any other task that its owner
-    sees. Of a task that withholds its samples, if their statistics are there."""
+    sees. The shard of a task that withholds its samples is met only if it has statistics."""
     others = shard.task != own and visibility.sees(shard.task)
     return others and (not withheld or bool(shard.statistics))
 
 
 @dataclass(frozen=True)
 class ShardChange:
-    """From `step` on these shards join, and these tasks are seen no more."""
+    """From `step` on, the `newcomers` join and the tasks in `left` are no longer seen."""
 
     step: int
     newcomers: tuple[Shard, ...] = ()
@@ -37,8 +37,8 @@ class ShardChange:
 def still_there(
     near: Sequence[str], met: Iterable[Arrival], tasks: Mapping[str, PlannedTask]
 ) -> tuple[str, ...]:
-    """Of the tasks that a training found near those that are there as it met them: a name may have
-    become another task's."""
+    """The tasks in `near` that are still the ones that the training met: a name may have become
+    another task's."""
     ordinals = {one.shard.task: one.shard.ordinal for one in met if one.left is None}
     return tuple(one for one in near if one in tasks and tasks[one].ordinal == ordinals.get(one))
 
@@ -46,10 +46,11 @@ def still_there(
 class Arrivals:
     """Which shards a run was told of, and from which step on: recorded once, replayed for ever.
 
-    The coordinator and the run hold the same; nothing but `at` takes longer than what changed.
+    The coordinator and the run hold equal copies; only `tasks` and `at` take longer than what
+    changed.
 
     Args:
-        reached: the last step of what was leased, -1 for none.
+        reached: the last step of all leases so far, -1 for none.
         log: what was recorded.
     """
 
@@ -57,30 +58,30 @@ class Arrivals:
         self.reached = reached
         self._log: dict[str, dict[int, Arrival]] = {}  # task -> version of its shard -> arrival
         self._changes: list[tuple[int, str]] = []  # (step, task), by step
-        self._last: tuple[Shard, ...] | None = ()  # what steps after every change see
+        self._last: tuple[Shard, ...] | None = ()  # what steps after the last change see
         self.apply(log)
 
     @property
     def tasks(self) -> set[str]:
-        """Those that the last step sees."""
+        """The tasks whose shards the last step sees."""
         return {task for task in self._log if self._version(task)}
 
     def is_replayed(self, last: int) -> bool:
-        """Whether steps up to `last` were all told before: nothing joins at them."""
+        """Whether all steps up to `last` were leased before: nothing joins at them."""
         return last <= self.reached
 
     def change(
         self, first: int, current: Collection[Shard], looked_at: Collection[str]
     ) -> ShardChange:
-        """What a lease from step `first` brings at its first step that nobody was told of before.
-        `current`: the shards that are there now of the tasks that are `looked_at`."""
+        """What changes at the first step, of a lease from step `first`, that was never leased
+        before. `current`: the shards that exist now of the tasks in `looked_at`."""
         new = sorted(filter(self.is_news, current), key=attrgetter("ordinal"))
         gone = {*looked_at} - {shard.task for shard in current}
         left = frozenset(task for task in gone if self._version(task))
         return ShardChange(max(first, self.reached + 1), tuple(new), left)
 
     def record(self, change: ShardChange, last: int) -> None:
-        """Of a lease up to step `last`, once it is in the registry."""
+        """Take in the change of a lease up to step `last`, once it is in the registry."""
         self.apply(Arrival(step=change.step, shard=shard) for shard in change.newcomers)
         told = [one for task in change.left for one in self._log[task].values()]
         left = {"left": change.step}
@@ -88,7 +89,7 @@ class Arrivals:
         self.reached = max(self.reached, last)
 
     def apply(self, arrivals: Iterable[Arrival]) -> None:
-        """Also what was heard before."""
+        """Take in arrivals; some may be known already."""
         for one in arrivals:
             self._log.setdefault(one.shard.task, {})[one.shard.version] = one
             for step in {one.step, one.step if one.left is None else one.left}:
@@ -99,8 +100,8 @@ class Arrivals:
         return shard.version > self._version(shard.task)
 
     def after(self, step: int) -> tuple[Arrival, ...]:
-        """What changed at steps after this one, the earliest first: about a page, with all that
-        changed at the same step."""
+        """What changed at steps after this one, the earliest first: about a page, and always
+        everything that changed at the same step."""
         changes = self._changes[bisect_right(self._changes, step, key=itemgetter(0)) :]
         tasks = dict.fromkeys(task for _, task in changes)
         log = (one for task in tasks for one in self._log[task].values())
@@ -109,10 +110,10 @@ class Arrivals:
         return tuple(one for one in found if last is None or one.changed <= last)
 
     def at(self, step: int) -> tuple[Shard, ...]:
-        """What `step` sees: of every task the latest version then, by arrival of the task."""
+        """The shards that `step` sees, each in its latest version then, by arrival of the task."""
         if self._changes and step < self._changes[-1][0]:
             return self._at(step)
-        if self._last is None:  # most steps see what the one before did: worked out once
+        if self._last is None:  # most steps see what the one before saw: computed once
             self._last = self._at(step)
         return self._last
 
@@ -125,6 +126,6 @@ class Arrivals:
         return tuple(sorted(latest, key=lambda shard: shard.ordinal))
 
     def _version(self, task: str) -> int:
-        """Of the task's shard that the last step sees; 0 for none."""
+        """The version of the task's shard that the last step sees; 0 for none."""
         told = self._log.get(task, {})
         return max((version for version, one in told.items() if one.left is None), default=0)

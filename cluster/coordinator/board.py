@@ -1,11 +1,11 @@
-"""What `status` tells, kept in memory and numbered: whoever looks again is told what is new.
+"""What `status` reports, kept in memory and numbered: a reader that looks again gets what is new.
 
-The events of the registry say what changed; what they name is read again, and nothing else. Whoever
-waits in the plan is told again when the plan's room or its turn changed. A look at which nothing
+The events of the registry say what changed; only what they name is read again. Entries that wait
+are reported again when the plan's room or the order of turns changes. A look at which nothing
 happened reads nothing.
 
-A version that is told depends on what its reader sees alone: what others do in private leaves it as
-it is, and how much happened cannot be read in it.
+A version that is returned depends only on what its reader sees: what others do in private leaves it
+unchanged, and it does not reveal how much happened.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from cluster.scheduler.queue import situation
 from cluster.scheduler.state import State
 from cluster.scheduler.upkeep import is_current
 
-SHOWN = 40  # tasks and runs that one answer tells
-REMEMBERED = 10_000  # of what is gone, and of versions; who looked before is told everything again
-READERS = 1000  # of whom it is remembered until where there was nothing for them
-MANY = 5000  # events after which everything is read again
+SHOWN = 40  # tasks and runs in one answer
+REMEMBERED = 10_000  # tombstones, and versions; a reader with an older one gets everything again
+READERS = 1000  # for whom it is remembered up to which entry nothing was new
+MANY = 5000  # events since the last look; after more, everything is read again
 KINDS: tuple[RunKind, ...] = ("refresh", "measure", "fit", "evaluate", "compose")
 
 
@@ -46,12 +46,12 @@ class TaskEntry:
     samples: int | None  # in the sample store
 
 
-Owners = frozenset[frozenset[str]]  # who sees all of one of these owners' private tasks sees it
+Owners = frozenset[frozenset[str]]  # visible to who sees the tasks of all owners of any one set
 
 
 @dataclass(frozen=True)
 class Tombstone:
-    """What is there no more; of a run, by what its readers are known."""
+    """An entry that is gone; of a run, with what decides who sees it."""
 
     kind: RunKind | Literal["task"] = "task"
     user: str | None = None
@@ -69,7 +69,7 @@ class Key(NamedTuple):
 
 
 class Version(NamedTuple):
-    """Until which entry somebody was told, and how many fits of heads they saw."""
+    """The last entry that a reader was told of, and how many fits of heads they have seen."""
 
     number: int
     fits: int
@@ -83,7 +83,7 @@ class Unchanged(NamedTuple):
 
 
 class Page(NamedTuple):
-    """`version`: until which this tells; `whole`: forget what you were told before."""
+    """`version`: up to which entry this reports; `whole`: forget what was reported before."""
 
     version: str
     whole: bool
@@ -92,33 +92,33 @@ class Page(NamedTuple):
 
 
 class Board:
-    """Entries by key, the last that changed last."""
+    """Entries by key, numbered in the order of their last change."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry, self._epoch = registry, new_id()[:8]
         self._secret = secrets.token_bytes(16)
-        self._versions: dict[str, Version] = {}  # as they were told
+        self._versions: dict[str, Version] = {}  # by the text that was returned
         self._fits: Counter[str] = Counter()  # by the owner of private tasks, "" of none
         self._unchanged: dict[tuple[str | None, bool], Unchanged] = {}  # by reader
         self._owners: Mapping[str, str] = {}  # of the private tasks
         self._entries: dict[Key, Entry] = {}
-        self._numbers: dict[Key, int] = {}  # in the same order
-        self._waiting: dict[Key, None] = {}  # of these, what waits
-        self._tombstones: dict[Key, None] = {}  # and what is gone, in the same order
+        self._numbers: dict[Key, int] = {}  # of the last changes, in this order
+        self._waiting: dict[Key, None] = {}  # the entries that wait
+        self._tombstones: dict[Key, None] = {}  # the entries that are gone, the oldest first
         self._number = self._floor = 0
         self._left: dict[str, RunRecord] = {}  # work that is owed, or failed or was cancelled
         self._event = self._writes = -1  # as of the last look
-        self._state: State | None = None  # and its changes, and what of it is told who waits
+        self._state: State | None = None  # of the last look; with its changes and situation
         self._changes, self._plan = 0, object()
 
     @property
     def changes(self) -> str:
-        """While this stays the same nothing is new, for nobody. It counts what is private."""
+        """While this stays the same, nothing is new for anybody. It counts private changes too."""
         return f"{self._epoch}.{self._number}"
 
     def page(self, context: RequestContext, since: str, sees: Callable[[Key, Entry], bool]) -> Page:
-        """What changed since a version, the oldest first; everything, when it is none of this
-        process, or when heads were fitted since: every task may say more."""
+        """What changed since a version, the oldest first. Everything if the version is not of this
+        process, or if heads were fitted since: every task may then report more."""
         fits = self._fits_of(context.user)
         before = self._versions.get(since, Version(-1, 0))
         whole = before.number < self._floor or before.fits != fits
@@ -141,7 +141,7 @@ class Board:
         return Page(self._written(Version(last, fits)), whole, more, told)
 
     def alone(self, names: Collection[str]) -> Page:
-        """These tasks, which are there, and the work on them."""
+        """These tasks, which must exist, and the work on them."""
         runs = self._registry.runs((*OWED, *STOPPED), kinds=KINDS, tasks=names)
         keys = [Key(True, name) for name in dict.fromkeys(names)]
         keys += [Key(False, run.run_id) for run in runs]
@@ -152,11 +152,11 @@ class Board:
         return Page("", whole=True, more=False, entries=told)
 
     def tells(self, key: Key, sees: Callable[[Key, Entry], bool]) -> bool:
-        """Whether somebody who sees so much is told of it."""
+        """Whether a reader with this `sees` is told of the entry."""
         return key in self._entries and sees(key, self._entries[key])
 
     def task(self, name: str) -> TaskEntry:
-        """Of one that is there, as of the last look."""
+        """The entry of a task that exists, as of the last look."""
         entry = self._entries[Key(True, name)]
         assert isinstance(entry, TaskEntry)
         return entry
@@ -172,7 +172,7 @@ class Board:
             self._tell_who_waits(situation(state))
 
     def progressed(self, run_id: str, task: str | None, progress: Progress) -> None:
-        """A run told how far it is; `task`: whose training or refresh it is."""
+        """Take in how far a run is; `task`: whose training or refresh it is."""
         key = Key(True, task or "")
         entry = self._entries.get(key)
         if isinstance(entry, TaskEntry) and entry.training.run_id == run_id:
@@ -188,16 +188,16 @@ class Board:
         return self._fits.total() if user is None else self._fits[user] + self._fits[""]
 
     def _written(self, version: Version) -> str:
-        """As it is told: the same for the same, and nobody reads in it how much happened."""
+        """A version as text: equal for equal versions, and without revealing how much happened."""
         parts = f"{version.number} {version.fits}".encode()
         text = blake2b(parts, digest_size=8, key=self._secret).hexdigest()
         _keep(self._versions, text, version, REMEMBERED)
         return text
 
     def _since(self, number: int) -> Iterator[Key]:
-        """The oldest first."""
+        """The keys that changed after this number, the oldest first."""
         if number == 0:
-            return iter(self._numbers)  # of all a reader is told few, and not the newest
+            return iter(self._numbers)  # read lazily: a reader gets a few, the oldest
         newer = takewhile(lambda key: self._numbers[key] > number, reversed(self._numbers))
         return reversed([*newer])
 
@@ -230,7 +230,7 @@ class Board:
             self._numbers[key] = self._number
 
     def _forget(self) -> None:
-        """The oldest half of what is gone, once it is much."""
+        """Drop the oldest REMEMBERED // 2 tombstones once there are more than REMEMBERED."""
         if len(self._tombstones) > REMEMBERED:
             for key in [*islice(self._tombstones, REMEMBERED // 2)]:
                 self._floor = self._numbers.pop(key)
@@ -252,21 +252,21 @@ class Board:
                 self._read_tasks(tasks)
             if ids := dict.fromkeys(one.run_id for one in found if one.run_id):
                 self._read_runs(ids)
-            # Of a model that somebody has again.
+            # Stopped evaluations of a model that somebody has again.
             if again := {one.composition for one in found if one.composition}:
                 stopped = self._registry.runs(STOPPED, kinds=("evaluate",), models=again)
                 self._left |= {run.run_id: run for run in stopped}
         fitted = [one.run_id for one in found if one.kind == "fitted" and one.run_id]
-        runs = self._registry.runs(run_ids=fitted) if fitted else []  # forgotten ones are none
+        runs = self._registry.runs(run_ids=fitted) if fitted else []  # forgotten ones are not found
         self._show(state)
         for run in runs:
             assert isinstance(run.work, FitWork)
             self._fits[run.work.owner] += 1
-        self._event = event  # what could not be read is read by the next look
+        self._event = event  # set last: what could not be read is read by the next look
 
     def _read_tasks(self, names: Collection[str] | None) -> None:
         tasks = {task.name: task for task in self._registry.tasks(names=names)}
-        # Of some by ids: by kind and tasks SQLite would look at all trainings.
+        # Some are read by ids: by kind and tasks SQLite would scan all trainings.
         ids = None if names is None else [task.run_id for task in tasks.values()]
         trainings = self._registry.runs(kinds=("train",) if ids is None else None, run_ids=ids)
         of = {run.run_id: run for run in trainings}
@@ -275,7 +275,7 @@ class Board:
         left = self._registry.runs((*OWED, *STOPPED), kinds=("refresh",), tasks=names)
         refreshes = {
             run.task: run.state
-            for run in sorted(left, key=lambda run: run.state in OWED)  # the last is told
+            for run in sorted(left, key=lambda run: run.state in OWED)  # the last one counts
             if run.state in OWED or _is_of(run, champions.get(run.task or ""))
         }
         samples = {one.task: one.blob.rows for one in self._registry.shards(*(names or ()))}
@@ -304,8 +304,8 @@ class Board:
                 self._put(Key(False, run_id), run)
 
     def _show(self, state: State) -> None:
-        """What failed is told while it matters. A model that was to be made or evaluated, and that
-        nobody wants any more, is looked at no more: to want it again is an event."""
+        """Show what failed as long as it matters. Runs that make or evaluate a model that nobody
+        wants any more are dropped: wanting it again is an event."""
         stopped = {run_id: run for run_id, run in self._left.items() if run.state in STOPPED}
         asked = [i for i, run in stopped.items() if run.kind in OF_MODELS]
         unwanted = {*asked} - self._registry.wanted(asked)
@@ -319,8 +319,8 @@ class Board:
                 self._put(key, run)
 
     def _is_past(self, run: RunRecord, state: State) -> bool:
-        """A refresh that failed, of a vector that is no champion any more, or a fit or a measure of
-        others than those of now."""
+        """Whether a stopped run matters no longer: a refresh of a vector that is no champion any
+        more, or a fit or a measure that is not of the present champions."""
         if run.kind in ("fit", "measure"):
             return not is_current(state, state.runs[run.run_id])
         if run.kind != "refresh":
@@ -333,7 +333,7 @@ class Board:
 
 
 def owners_of(run: RunRecord, owners: Mapping[str, str]) -> Owners:
-    """Of pairs that are measured it is enough to see one."""
+    """The sets of owners of which a reader must see one whole; of a measure, one pair is enough."""
     groups = [{run.task} if run.task else set[str]()]
     if run.kind == "fit":
         assert isinstance(run.work, FitWork)
@@ -359,7 +359,7 @@ V = TypeVar("V")
 
 
 def _keep(known: dict[K, V], key: K, value: V, most: int) -> None:
-    """As the newest of the `most` that are kept."""
+    """Store a value as the newest, and drop the oldest beyond `most`."""
     known.pop(key, None)
     known[key] = value
     if len(known) > most:

@@ -1,4 +1,4 @@
-"""The coordinator's part about users' models: sums at once, all other compositions by a run."""
+"""Requests about users' models: sums are composed at once, all other compositions by a run."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class CompositionRequests(RequestHandler):
         checked_name(user, "user")
 
         def decide() -> Decision[CancelledCompositions]:
-            runs = self._registry.runs  # of those that stopped, one is awaited at most
+            runs = self._registry.runs  # of the stopped ones at most one is awaited
             left = runs(OWED, kinds=("compose",), user=user)
             left += runs(STOPPED, run_ids=self._registry.awaited(user))
             own = [run for run in left if _is_of(run, user, self._visibility(context))]
@@ -145,7 +145,7 @@ class CompositionRequests(RequestHandler):
         return self._once(context.request_id, "evaluate", parts, QueuedRun, decide)
 
     def _asked_model(self, context: RequestContext, user: str, terms: Sequence[str]) -> Composition:
-        """The user's model, or with terms what it would be."""
+        """The user's model; with terms, the model that they would make."""
         if not terms:
             return self.composition(context, user)
         model = self._pins.composed(
@@ -156,13 +156,13 @@ class CompositionRequests(RequestHandler):
     # -- inside
 
     def _judge(self, model: Composition) -> BlobRef | None:
-        """Rows held out of what it was fitted to, where they are still in the store."""
+        """Rows held out of the fit of the model's new task, if they are still in the blob store."""
         held_out = model.target and model.target.held_out
         return held_out if held_out and self._blobs.exists(held_out.digest) else None
 
     def _teach(self, model: Composition, how: CompositionMethod) -> bool:
-        """Whether labelled rows of all that it adds may teach the model's heads. A grid leaves a
-        sum, whose heads are there; a model of a new task answers with the head of that."""
+        """Whether the model's heads may be fitted on labelled rows of all tasks that it adds. A
+        grid makes a sum, whose heads exist; a model of a new task answers with that task's head."""
         new = how.fit or (how.adapt and how.adapt.classes)
         able = how.method != "grid" and not new
         return able and all(self._state.tasks[task].teaches for task in answering(model))
@@ -174,7 +174,8 @@ class CompositionRequests(RequestHandler):
         how: CompositionMethod,
         shared: Collection[str],
     ) -> None:
-        """Nobody learns from rows of a task that withholds its samples, but its owner."""
+        """Raises BadRecipe if the method would learn from rows of a task that withholds its
+        samples, unless the requester owns it."""
         if how.method in MERGES or how.fit or how.adapt:
             return
         for name in sorted(tasks_in(model) & self._shards.keys() - shared):
@@ -185,7 +186,7 @@ class CompositionRequests(RequestHandler):
                 )
 
     def _is_gone(self, run_id: str) -> bool:
-        """Whether a run is done and files that it made were collected since."""
+        """Whether a run is done and any of the files that it made was collected since."""
         done = self._registry.result(run_id, Composed)
         return done is not None and not all(map(self._blobs.exists, blobs_of(done)))
 

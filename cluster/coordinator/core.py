@@ -1,7 +1,7 @@
 """The coordinator: the one process that decides, and the only one that writes the registry.
 
-Decisions are made in `plan`, and `executor` carries them out; the parts of this class are what
-people and learners ask. Every method is idempotent by the id of its request, so a caller repeats it
+Decisions are made in `plan`, and `executor` carries them out; the base classes of this class answer
+people and learners. Every method is idempotent by the id of its request, so a caller repeats it
 after a lost answer. Errors are those of `tacl.errors`; through Ray they arrive as the `cause` of a
 RayTaskError.
 """
@@ -27,11 +27,11 @@ from cluster.domain.status import ClusterStatus, Resources
 from cluster.scheduler.state import Forgotten
 from cluster.storage.checkpoints import runs
 
-LOOKS = 2  # at models, without the lock: at the last one few are new
+LOOKS = 2  # passes over models without the lock: in the last one few are new
 
 
 class Coordinator(TaskRequests, VectorRequests, CompositionRequests, RunRequests, AccountRequests):
-    """`cluster.domain.api.CoordinatorAPI` and `RunAPI`."""
+    """Implements `cluster.domain.api.CoordinatorAPI` and `RunAPI`."""
 
     def status(
         self, context: RequestContext, since: str = "", tasks: Sequence[str] = ()
@@ -70,7 +70,7 @@ class Coordinator(TaskRequests, VectorRequests, CompositionRequests, RunRequests
 
     def references(self, context: RequestContext) -> NeededFiles:
         found = self._registry.referenced()  # without the lock: it takes a while
-        with self._reading():  # and whose each is that was found
+        with self._reading():  # later, so that the owner of each file found is known
             visibility = self._visibility(context)
         files = {
             digest: one.what if visibility.sees(one.task) else "a file of a private task"
@@ -99,8 +99,8 @@ class Coordinator(TaskRequests, VectorRequests, CompositionRequests, RunRequests
         return counted
 
     def _forget_fits(self, outdated: Outdated) -> None:
-        """Heads that no model answers with. Whoever was told of them may be reading them: their
-        files are garbage of the next time. One after the other: each is of thousands of tasks."""
+        """Forget heads that no model answers with. Their files stay until the next collection:
+        somebody may be reading them. One fit at a time: each may have thousands of tasks."""
         while True:
             with self._reading():
                 outdated.look(self._registry)  # at what was composed since the last look

@@ -1,10 +1,10 @@
-"""Files that are owed their erasure: of purged tasks at once; of models that were replaced, of rows
-that models were made from, and of cancelled tasks, soon, as what killed processes were writing; and
-garbage that is collected. Deleted without the lock.
+"""Deletes files that must go, without the lock.
 
-While it is decided which they are, and from then on, nothing that is accepted can need one of
-them, for they are said not to be there. What a death leaves undone is owed by the registry; garbage
-is found again.
+Files of purged tasks go at once. Those of replaced models, of rows that models were made from and
+of cancelled tasks go soon, as do half-written files of killed processes and collected garbage.
+
+Once it is decided which files go, they are reported as missing, so that nothing that is accepted
+can need one. The registry keeps what a crash leaves undone; garbage is found again.
 """
 
 from __future__ import annotations
@@ -21,32 +21,34 @@ from cluster.registry import Registry
 from cluster.storage.blobs import Blobs
 from cluster.storage.home import Home
 
-KEY = ("erase what was purged", "")  # no run's
+KEY = ("erase what was purged", "")  # of no run
 LEFT = ("delete what is needed no more", "")
 HALF = ("delete what was not written to its end", "")
 GARBAGE = ("delete what nothing refers to", "")
-PACE = 60.0  # seconds between looks at what is needed no more: each may take a second
-DAY = 24 * 3600.0  # at whose end it is looked again at what is needed still, all at once
+PACE = 60.0  # seconds between checks of what is no longer needed: each may take a second
+DAY = 24 * 3600.0  # at its end, what is still needed is checked again, all at once
 
 
 class Erasing:
-    """`blobs` is what whoever accepts something asks."""
+    """`blobs`: the object that is asked for files before anything is accepted; files that go are
+    hidden in it."""
 
     def __init__(self, home: Home, registry: Registry, blobs: Blobs, lock: Lock) -> None:
         self._home, self._registry, self._blobs, self._lock = home, registry, blobs, lock
         self._retries = Retries()
-        self.owed = True  # perhaps: the registry knows
-        self._looked = -PACE  # at what is needed no more
+        self.owed = True  # whether files may be owed; the registry knows which
+        self._looked = -PACE  # when files that are no longer needed were last deleted
         self._garbage = frozenset[str]()
         self._deletes = False
 
     @property
     def trouble(self) -> str | None:
-        """Why it cannot be done now."""
+        """Why files cannot be deleted now; None if nothing fails."""
         return self._retries.trouble({KEY[1]})
 
     def tick(self) -> bool:
-        """Without the lock: in a bucket it takes a while. Whether a file may be gone since."""
+        """Delete what is due, without the lock: in a bucket it takes a while. Returns whether a
+        file may be gone since."""
         self._deletes = False
         if self.owed:
             self.owed = False  # before the registry is read: it may be owed anew meanwhile
@@ -61,7 +63,7 @@ class Erasing:
         return self._deletes
 
     def collect(self, digests: Iterable[str]) -> None:
-        """Under the lock."""
+        """Have garbage deleted by the next tick; called under the lock."""
         self._garbage |= frozenset(digests)
 
     def _delete(self) -> None:
@@ -72,7 +74,7 @@ class Erasing:
             self._garbage -= asked
 
     def _delete_left(self) -> None:
-        """What is needed still, or again, may be needed no more later."""
+        """Delete what is no longer needed. Files that are needed still, or again, stay for now."""
         now = time.time()
         owed = self._registry.left(now)
         if not owed:
@@ -86,9 +88,9 @@ class Erasing:
                 self._registry.erased(gone)
 
     def _erase(self) -> None:
-        """What something else needs too is spared, and owed no more, unless that was purged too
-        since it was looked at. Heads that saw what was purged are owed as long as the registry has
-        their fits, which nothing answers with since the purge: those go last."""
+        """Erase the files of purged tasks. What something else needs too is spared, and no longer
+        owed unless something was purged since that was checked. Heads that saw what was purged are
+        owed as long as their fits are kept, which nothing answers with: the fits go last."""
         spoiled, owed = self._registry.spoiled(), frozenset(self._registry.erasures())
         if not owed and not spoiled:
             return
@@ -100,17 +102,18 @@ class Erasing:
                 garbage.erase(self._home, gone)
                 with self._lock:
                     self._registry.erased(owed & gone)
-            for run_id in spoiled:  # one after the other: each is of thousands of tasks
+            for run_id in spoiled:  # one at a time: each may have thousands of tasks
                 with self._lock:
                     if not self.owed:
                         self._registry.forget_fits({run_id})
 
     @contextmanager
     def _unneeded(self, asked: frozenset[str]) -> Iterator[frozenset[str]]:
-        """Of these files those that nothing refers to; none of them is there inside the block.
+        """The files in `asked` that nothing refers to, all reported as missing inside the block.
 
-        To read all that is referred to takes a while, in which somebody may come to need one: what
-        was accepted before none of them was there, the second reading finds."""
+        Reading all references takes a while, in which somebody may come to need a file: what was
+        accepted before the files were reported as missing is found by the second reading.
+        """
         gone = asked.difference(self._registry.referenced(asked))
         with ExitStack() as meanwhile:
             with self._lock:

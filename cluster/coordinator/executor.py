@@ -1,6 +1,6 @@
-"""Work is started as the plan decides, watched, and what became of it recorded.
+"""Starts work as the plan decides, watches it, and records its outcome.
 
-The order is always: blobs lie in the blob store, then one transaction of the registry, then the
+The order is always: blobs are in the blob store, then one transaction of the registry, then the
 event to the plan, then its instructions. Every step can be repeated from the registry, so what
 cannot be done now, as when the disk is full, is tried again.
 """
@@ -36,21 +36,21 @@ from cluster.scheduler.finishing import Forecast, ends
 from cluster.storage.checkpoints import checkpoints, runs
 from cluster.storage.home import Home
 
-SHARES = 10.0  # seconds between looks at what users took
+SHARES = 10.0  # seconds between checks of the minutes that users took
 LOG = logging.getLogger(__name__)
 
 
 def _named(attempt: Attempt) -> dict[str, object]:
-    """For the log."""
+    """The fields of an attempt for the log."""
     return {"run_id": attempt.run_id, "attempt": attempt.number}
 
 
 class Execution:
     """Carries out what `plan` decides.
 
-    Its constructor is the recovery: it reads the registry, takes over the learners that are there,
-    and issues the work still owed. `lock` guards what callers and `tick` share: they come from
-    different threads.
+    Its constructor is the recovery: it reads the registry, takes over the learners that are
+    running, and issues the work still owed. `lock` guards what callers and `tick` share: they run
+    in different threads.
     """
 
     def __init__(
@@ -63,40 +63,40 @@ class Execution:
         self.underway = Underway(registry, launcher, self._blobs, lock, self._retries)
         self._due: list[facts.Instruction] = []
         self._lists = Lists(registry, self._blobs, lock, lambda: self.heads.fits)
-        self._cleared: dict[str, None] = {}  # whose checkpoints are to be deleted first
+        self._cleared: dict[str, None] = {}  # runs whose checkpoints are to be deleted
         self.forecast, self._foreseen = Forecast(), 0.0
         self._unchecked = True  # whether something happened since the plan was validated
-        # Whether the plan may not be what follows from the registry: then that is read again
-        # before anything is decided, recorded or carried out.
+        # Whether the plan may differ from what follows from the registry: then the registry is
+        # read again before anything is decided, recorded or carried out.
         self.unsure = False
-        self._said: str | None = None  # why not everything could be looked after
-        self._said_at = -LONGEST  # when the log heard of it
-        self._shared_at = -SHARES  # when it was looked at what users took
-        self._let_go: list[object] = []  # of thousands of tasks: the next tick frees it
+        self._said: str | None = None  # the last error, until a tick succeeds
+        self._said_at = -LONGEST  # when it was logged
+        self._shared_at = -SHARES  # when users' minutes were checked
+        self._let_go: list[object] = []  # may have thousands of tasks: the next tick frees it
         self.state = self._taken_over()
         for run, seconds in took(registry):
             self.forecast.took(self.state, run, seconds)
         self.heads = FittedHeads.of_all(registry, self.state.owners)
         self._forget_checkpoints()
-        # Before anything is decided: what has no place at all keeps nothing else waiting.
+        # Before anything is decided: a run that no node can hold must not keep others waiting.
         self.state.nodes, self.state.free = launcher.nodes(), launcher.free()
         self._look_at_shares()
         self.apply_events(facts.NodesChanged(self.state.nodes, self.state.free))
 
     def apply_events(self, *events: facts.Event) -> None:
-        """Facts that the registry has, and what follows from them. Where that is to be read again,
-        it tells them itself."""
+        """Tell the plan facts that the registry holds, and carry out what follows. If the registry
+        is to be read again, nothing is done: reading it brings these facts too."""
         if self.unsure:
             return
-        self._unchecked = self.unsure = True  # where one is half in the plan
+        self._unchecked = self.unsure = True  # stays so if an event is only half in the plan
         for event in events:
             self._due.extend(plan.handle(self.state, event))
         self.unsure = False
         self._carry_out()
 
     def request(self, run_id: str, user: str | None = None) -> None:
-        """Let the plan know of a run in the registry; a failed one is queued again. `user`: who
-        asks, where others may have asked for the same."""
+        """Tell the plan of a run in the registry; a failed one is queued again. `user`: the
+        requester, if others may have requested the same run before."""
         run = self._registry.run(run_id)
         if run.state in STOPPED:
             self._registry.retry([run_id])
@@ -116,7 +116,7 @@ class Execution:
             self._look_at_room()
             with self._lock:
                 settled = [self._settled(*ended) for ended in self.underway.ended()]
-            if any(settled):  # what waits may have their room, and not only after the next tick
+            if any(settled):  # what waits may have their room before the next tick
                 self._look_at_room()
             self._clear()
             self._list()
@@ -131,19 +131,19 @@ class Execution:
 
     @property
     def trouble(self) -> str | None:
-        """What cannot be done now, and is tried again."""
+        """What cannot be done now and is tried again."""
         due = (instruction.run_id for instruction in self._due)
         return self._said or self._retries.trouble({*due, *self.underway.run_ids, *self._cleared})
 
     def owed(self) -> Iterator[facts.PlannedRun]:
-        """The runs of the plan, and those that it gave up where that is not recorded yet: until
+        """The runs of the plan, and those that it gave up whose failure is not recorded yet: until
         then the registry says that they are owed, and keeps the files that they name."""
         yield from self.state.runs.values()
         failed = [one.run_id for one in self._due if isinstance(one, facts.Fail)]
         yield from map(planned, self._registry.runs(OWED, run_ids=failed) if failed else ())
 
     def foreseen(self) -> facts.State:
-        """The plan, with when its runs will be done, as of a second ago at most."""
+        """The plan with the expected ends of its runs, at most a second old."""
         if (now := time.time()) - self._foreseen > 1.0:
             self.state.ends = ends(
                 self.state, partial(self.forecast.left, self.state, now=now), now
@@ -152,9 +152,9 @@ class Execution:
         return self.state
 
     def reread(self) -> None:
-        """After a commit whose outcome nobody knows: what the registry says now is what holds. Runs
-        that were cancelled or withdrawn, or that begin anew, are stopped before any is started. Of
-        the room it is known what was: the cluster may be away too."""
+        """Rebuild the plan from the registry, after a commit whose outcome is not known. Runs that
+        were cancelled or withdrawn, or that start anew, are stopped before any is started. The room
+        is kept as last known: the cluster may be unreachable too."""
         wanted = {run.run_id for run in self._registry.runs(states=(RunState.RUNNING,))}
         running = wanted & self.underway.run_ids
         self._record_gone(wanted - running)
@@ -168,8 +168,8 @@ class Execution:
         self.apply_events(facts.NodesChanged(state.nodes, state.free))
 
     def _record_gone(self, run_ids: Set[str]) -> None:
-        """Of runs that no process does, though the registry says that they run: how it ended, where
-        that waited to be recorded. The others wait for a place again."""
+        """Record runs that the registry says are running though no process does them: how each
+        ended, if that was waiting to be recorded. The others are queued again."""
         ends = {one.run_id: one for one in self._due if isinstance(one, facts.Requeue | facts.Fail)}
         for run_id in run_ids & ends.keys():
             self._do(ends[run_id])
@@ -177,12 +177,12 @@ class Execution:
             self._registry.interrupted(others)
 
     def answers_with(self, heads: FittedHeads) -> None:
-        """From now on. Those of before are freed when nobody waits."""
+        """Use these heads from now on. The next tick frees the former ones, when nobody waits."""
         self._let_go.append(self.heads)
         self.heads = heads
 
     def forget(self, run_ids: Iterable[str]) -> None:
-        """Checkpoints of runs that nobody needs: deleted before any of them begins again."""
+        """Have the checkpoints of runs deleted, before any of these runs starts again."""
         self._cleared |= dict.fromkeys(run_ids)
 
     def close(self) -> None:
@@ -190,14 +190,14 @@ class Execution:
         self.underway.close()
 
     def _look_at_room(self) -> None:
-        """Without the lock until it is known."""
+        """Tell the plan if the room of the cluster changed; it is read without the lock."""
         nodes, free = self._launcher.nodes(), self._launcher.free()
         with self._lock:
             if (nodes, free) != (self.state.nodes, self.state.free):
                 self.apply_events(facts.NodesChanged(nodes, free))
 
     def _look_at_shares(self) -> None:
-        """Now and again, where several users have runs."""
+        """Every SHARES seconds, if several users have runs, check who took their minutes."""
         if (now := time.monotonic()) - self._shared_at < SHARES:
             return
         self._shared_at, runs = now, self.state.runs.values()
@@ -209,7 +209,7 @@ class Execution:
     # -- what ended
 
     def _clear(self) -> None:
-        """Without the lock: in a bucket it takes a while."""
+        """Delete checkpoints without the lock: in a bucket it takes a while."""
         for run_id in list(self._cleared):
             clear = checkpoints(self._home, run_id).clear
             if self._retries.try_now(("deleting its checkpoints", run_id), clear):
@@ -221,7 +221,7 @@ class Execution:
         def write(run_id: str) -> None:
             is_listed = self._lists.write(self.state, run_id)
             with self._lock:
-                if not is_listed and run_id in self.state.runs:  # a task may have taken it away
+                if not is_listed and run_id in self.state.runs:  # not removed with a task
                     self.apply_events(
                         facts.Failed(
                             run_id, "champions changed before its list of tasks was written"
@@ -235,8 +235,8 @@ class Execution:
             self._retries.try_now(("listing its tasks", run_id), partial(write, run_id))
 
     def _settled(self, run_id: str, outcome: Outcome) -> bool:
-        """Of a run that is to be stopped it is not recorded how it ended, also where it was asked
-        for again: it begins anew once it is stopped."""
+        """Record how a run ended; returns whether that was done. Nothing is recorded for a run that
+        is to be stopped, even if it was requested again: it starts anew once it is stopped."""
         run = self.state.runs.get(run_id)
         if self.unsure or run is None or run.state != RunState.RUNNING:
             return False
@@ -246,12 +246,12 @@ class Execution:
         return self._retries.try_now(("recording its end", run_id), settle)
 
     def _settle(self, run_id: str, outcome: Outcome) -> None:
-        """Registry first, then the plan; repeated from the start when the registry cannot write."""
+        """Write to the registry, then tell the plan; repeated if the registry cannot write."""
         try:
             event = self._event(run_id, outcome)
             self.underway.leave(run_id)
-        except Exception:  # it may be recorded: before anything is decided, that is read
-            self.unsure = True  # also where that cannot be asked
+        except Exception:  # it may be recorded: the registry is read before anything is decided
+            self.unsure = True  # stays so if that cannot be read
             self._registry.await_commit()
             self.unsure = self._registry.run(run_id).state != RunState.RUNNING
             raise
@@ -262,7 +262,7 @@ class Execution:
         self.apply_events(event)
 
     def _event(self, run_id: str, outcome: Outcome) -> facts.Event:
-        """What the plan is told of it; a result is recorded then."""
+        """The event that tells the plan of an outcome; a result is recorded first."""
         if isinstance(outcome, Finished):
             with tracing.span("publish", tracing.of_run(run_id)):
                 event = self._recorded(run_id, outcome)
@@ -290,8 +290,8 @@ class Execution:
     # -- what is due
 
     def _carry_out(self) -> None:
-        """In order; what fails holds up its own run alone, and so do checkpoints that it must not
-        find any more, and the list of its tasks that is not stored yet."""
+        """Carry out what is due, in order. What fails holds up its own run alone; so do old
+        checkpoints that a run must not find, and a list of its tasks that is not stored yet."""
         due, self._due, waiting = self._due, list[facts.Instruction](), set[str]()
         for one in due:
             key, do = ("carrying out an instruction", one.run_id), partial(self._do, one)
@@ -332,7 +332,7 @@ class Execution:
                 LOG.info("queued again", extra=self._facts(run_id) | {"cause": cause})
             case facts.Fail(run_id, cause):
                 kind = self._registry.fail(run_id, cause)  # it may have left the plan
-                if wanted and wanted.state != RunState.FAILED:  # asked for again meanwhile
+                if wanted and wanted.state != RunState.FAILED:  # requested again meanwhile
                     self._registry.retry([run_id])
                 LOG.error("failed", extra=self._facts(run_id) | {"kind": kind, "cause": cause})
             case facts.Stop(run_id, forget):
@@ -340,7 +340,7 @@ class Execution:
                 self._stop(run_id, forget)
 
     def _facts(self, run_id: str) -> dict[str, str | None]:
-        """Of a run, for the log."""
+        """The fields of a run for the log."""
         run = self.state.runs.get(run_id)
         task = self.state.tasks.get(run.task) if run and run.task else None
         told = {"run_id": run_id, "kind": run and run.kind, "task": run and run.task}
@@ -354,7 +354,7 @@ class Execution:
             self._cleared[run_id] = None
 
     def _taken_over(self) -> facts.State:
-        """What the registry says, with the learners that the coordinator before this one left."""
+        """The state in the registry, with the learners that the previous coordinator left."""
         records = self._registry.runs(states=(RunState.RUNNING,))
         works = {Attempt(one.run_id, one.attempt): one.work for one in records}
         starts = {one.run_id: one.started or 0.0 for one in records}
@@ -372,7 +372,8 @@ class Execution:
         return state
 
     def say(self, error: Exception) -> None:
-        """Each tick tries again: the log hears of it once, and then now and again."""
+        """Log the error of a tick when it is new, and then once in LONGEST seconds: each tick tries
+        again, and may fail again."""
         said, now = f"{type(error).__name__}: {error}", time.monotonic()
         if said != self._said or now - self._said_at > LONGEST:
             self._said_at = now
@@ -380,12 +381,12 @@ class Execution:
         self._said = said
 
     def _forget_checkpoints(self) -> None:
-        """Of runs that ended, or begin anew, while nobody was there to delete them."""
+        """Delete checkpoints of runs that ended, or start anew, while no coordinator ran."""
         there = runs(self._home)
         self.forget(run_id for run_id in there if self._is_forgotten(run_id, self.state))
         self._clear()
 
     def _is_forgotten(self, run_id: str, state: facts.State) -> bool:
-        """Whether its checkpoints are of no use: it ended, or begins anew."""
-        run = state.runs.get(run_id)  # of a training alone it is known what it met
+        """Whether its checkpoints are of no use: it ended, or starts anew."""
+        run = state.runs.get(run_id)  # only of a training is it recorded how far it came
         return run is None or (run.kind == "train" and self._registry.run(run_id).reached < 0)

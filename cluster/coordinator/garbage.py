@@ -1,8 +1,8 @@
-"""Files that nothing refers to: which they are, and deleting them.
+"""Files that nothing refers to: finding them, and deleting them.
 
-What is stored and not yet in the registry belongs to a submission or a run that is under way, so
-only what is older than GRACE is garbage. (In a bucket the age is that of the first upload: there a
-file that is stored again after a day may go before it is referred to, which is then said.)
+What is stored and not yet in the registry belongs to a submission or a run under way, so only what
+is older than GRACE is garbage. (In a bucket the age is that of the first upload: a file that is
+stored there again after a day may be deleted before it is referred to, which is then reported.)
 """
 
 from __future__ import annotations
@@ -27,41 +27,41 @@ GRACE = 24 * 3600.0  # seconds
 
 
 def unreferenced(found: Iterable[Stored], needed: Collection[str], now: float) -> list[Stored]:
-    """Of the files that were found, those that may go."""
+    """The files that may be deleted, of those found: not needed, and older than GRACE."""
     return [one for one in found if one.digest not in needed and now - one.modified > GRACE]
 
 
 @dataclass(frozen=True)
 class Garbage:
-    """`files`, with their bytes: what can be made again."""
+    """`files`: files that can be made again, with their sizes in bytes."""
 
     blobs: list[Stored]
     files: dict[Path, int]
 
     def counted(self, runs: int) -> CollectedGarbage:
-        """With the checkpoints of so many runs."""
+        """How much it is, with the checkpoints of this number of runs."""
         size = sum(one.size for one in self.blobs) + sum(self.files.values())
         others = runs + len(self.files)
         return CollectedGarbage(blobs=len(self.blobs), bytes=size, others=others)
 
 
 def look(home: Home, registry: Registry) -> Garbage:
-    """Blobs and kept tangents that nothing needs. The file of theta0 stays: without it the next
-    process would have it once more in memory."""
+    """Blobs, half-written blobs and cached files that nothing needs. The file of theta0 stays:
+    without it the next process would hold another copy in memory."""
     blobs, settings, now = home.blobs(), home.settings(), time.time()
     needed = {*registry.referenced(), *([settings.generic.digest] if settings else [])}
     files: dict[Path, int] = {}
     theta0 = f"bases/{settings.base.digest}" if settings else ""
     made = {file for cache in _caches(home) for file in _files(cache) if file != cache / theta0}
     for path in {*blobs.halves(), *made}:
-        with suppress(FileNotFoundError):  # whoever wrote it has done
+        with suppress(FileNotFoundError):  # its writer has finished
             if now - (found := path.stat()).st_mtime > GRACE:
                 files[path] = found.st_size
     return Garbage(unreferenced(blobs.stored(), needed, now), files)
 
 
 def delete(home: Home, digests: Collection[str]) -> None:
-    """Blobs that nothing needed, but for those that somebody stored again since."""
+    """Delete blobs that nothing needed, except those that somebody stored again since."""
     blobs, now = home.blobs(), time.time()
     for digest in digests:
         if unreferenced(blobs.listed(digest), (), now):
@@ -76,8 +76,8 @@ def remove(home: Home, digests: Collection[str]) -> None:
 
 
 def stored_again(home: Home, since: Mapping[str, float]) -> set[str]:
-    """Of these files those that somebody stored since then, and will tell of perhaps. In a bucket
-    nobody sees that: such a file goes, and whoever tells of it is refused, or tries again."""
+    """The files that were stored again since the given time, and may be about to be referred to. In
+    a bucket that is not visible: such a file goes, and what refers to it is refused, or retried."""
     blobs = home.blobs()
     return {
         digest
@@ -87,10 +87,10 @@ def stored_again(home: Home, since: Mapping[str, float]) -> set[str]:
 
 
 def erase(home: Home, digests: Collection[str]) -> None:
-    """Delete blobs, and everything that was computed from any: it is computed again. So are
-    registries of before a migration."""
+    """Delete blobs, and everything that was computed from any blob: it is computed again.
+    Registries from before a migration are deleted too."""
     remove(home, digests)
-    # A backup under way has its snapshot beside them.
+    # Only these: a backup under way keeps its snapshot beside them.
     kinds = ("tangents", "heads", "probes", homes.REGISTRIES)
     for cache in _caches(home):
         for path in chain.from_iterable(_files(cache / kind) for kind in kinds):
@@ -101,20 +101,21 @@ def erase(home: Home, digests: Collection[str]) -> None:
 
 
 def sweep(home: Home, blobs: Blobs) -> None:
-    """Delete what processes left that were killed while they wrote: nothing refers to it, and of
-    whom it is nobody knows."""
+    """Delete what processes left when they were killed while writing: nothing refers to it, and
+    whose it is, is not known."""
     places = chain.from_iterable((cache, cache / "blobs") for cache in _caches(home))
     for path in chain(blobs.left(), *map(left, places)):
-        with suppress(FileNotFoundError):  # its process, which lives, deletes it itself
+        with suppress(FileNotFoundError):  # its process still lives, and deleted it itself
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def _caches(home: Home) -> set[Path]:
-    """Of this machine: learners of a home in a bucket have a place of their own."""
+    """The caches on this machine: learners of a home in a bucket have a folder of their own."""
     return {place / "cache" for place in (home.path, Home.at(home.where).path)}
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """What goes meanwhile, as folders in which learners write, is left out: `rglob` would raise."""
+    """The files below a folder. What disappears meanwhile, as folders that learners write in, is
+    left out: `rglob` would raise."""
     found = (Path(place) / name for place, _, names in os.walk(folder) for name in names)
     return (path for path in found if path.is_file())

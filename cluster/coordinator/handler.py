@@ -1,6 +1,6 @@
-"""What every part of the coordinator stands on: its home, its registry, its lock and its work.
+"""What every part of the coordinator builds on: its home, registry, lock and work.
 
-The order is always: blobs lie in the blob store, then one transaction of the registry, then the
+The order is always: blobs are in the blob store, then one transaction of the registry, then the
 event to the plan. The constructor is the recovery: it reads the registry and issues the work still
 owed.
 """
@@ -47,7 +47,7 @@ A = TypeVar("A", bound=Message)
 
 @dataclass(frozen=True)
 class Decision(Generic[A]):
-    """What a request is answered, the transaction that also keeps the answer, and what follows."""
+    """The answer to a request, the transaction that also keeps the answer, and what follows."""
 
     answer: A
     write: Callable[[Request], object]
@@ -55,13 +55,13 @@ class Decision(Generic[A]):
 
 
 def _kept(form: type[A], text: str) -> A:
-    """An answer from its text; before answers were JSON, a run's was its id alone."""
+    """Parse a kept answer. Before answers were JSON, a run's was its id alone."""
     is_json = text.startswith("{")
     return form.model_validate_json(text) if is_json else form.model_validate({"run_id": text})
 
 
 class RequestHandler(Reads):
-    """Whoever makes one calls `tick` again and again: it looks after what runs."""
+    """Its creator must call `tick` again and again: that looks after what runs."""
 
     def __init__(self, home: str | Path, launcher: Launcher[Any]) -> None:
         self._place = place = Home.at(home)
@@ -69,7 +69,7 @@ class RequestHandler(Reads):
         self._base = settings.base
         self._precision: Precision = settings.precision
         self._blobs = place.blobs()
-        self._lock = Lock()  # methods and `tick` come from different threads
+        self._lock = Lock()  # methods and `tick` run in different threads
         self._registry = Registry(place.registry_url)
         self._registry.acquire_writer()
         self._registry.founded(settings.base, settings.generic)
@@ -90,8 +90,8 @@ class RequestHandler(Reads):
     def tick(self) -> None:
         """Take in what ended and what the cluster has now, and carry out what is due.
 
-        What cannot be done now, as when the disk is full, is said in `status` and tried again.
-        Raises HomeInUse once another process writes the registry: this one is to end.
+        What cannot be done now, as when the disk is full, is reported in `status` and tried again.
+        Raises HomeInUse once another process writes the registry: this one has to end.
         """
         try:
             with self._lock:
@@ -108,7 +108,7 @@ class RequestHandler(Reads):
                 self._execution.underway.look_again()
 
     def _look(self) -> None:
-        """So that whoever looks next is told soon."""
+        """Bring the board up to date, so that the next status is answered quickly."""
         with self._lock:
             self._board.look(self._state)
 
@@ -132,8 +132,8 @@ class RequestHandler(Reads):
         """Carry a request out, once: repeated, it is answered from the registry.
 
         Args:
-            verb, parts: what is asked. NameTaken when the id was used to ask another.
-            form: of the answer.
+            verb, parts: what is requested. NameTaken if the id was used for another request.
+            form: the type of the answer.
             owner: of a new task, for the log.
         """
         asked = identity(verb, parts)
@@ -151,7 +151,7 @@ class RequestHandler(Reads):
             self._log_accepted(request_id, decision.answer, owner)
             try:
                 decision.then()
-            except Exception:  # it is recorded, and answered when it is asked again
+            except Exception:  # it is recorded: the request, repeated, is answered
                 self._execution.unsure = self._erasing.owed = True
                 raise
             return decision.answer
@@ -164,8 +164,8 @@ class RequestHandler(Reads):
         LOG.info("accepted", extra=facts)
 
     def _write(self, request: Request, decision: Decision) -> None:
-        """A commit that failed may have landed all the same: then its request has an answer. When
-        not even that can be asked now, the registry is read again before anything else is done."""
+        """Commit a decision. A commit that failed may have landed all the same: then its request
+        has an answer. If that cannot be read, the registry is read again before anything else."""
         try:
             with self._writing():
                 decision.write(request)
@@ -180,8 +180,8 @@ class RequestHandler(Reads):
 
     @contextmanager
     def _accepting(self, files: Iterable[str]) -> Iterator[None]:
-        """Of what is refused inside the files go, else whoever is refused fills the store. What
-        cannot be decided now is asked again, and needs them."""
+        """If the request is refused inside the block, its files go: otherwise refused requests
+        would fill the store. What cannot be decided now is requested again, and needs them."""
         try:
             yield
         except StorageUnavailable:
@@ -192,7 +192,7 @@ class RequestHandler(Reads):
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """A transaction; when it fails other than by an answer, its outcome is not known."""
+        """A transaction. If it fails other than by a refusal, its outcome is not known."""
         try:
             yield
         except Exception as error:
@@ -201,8 +201,8 @@ class RequestHandler(Reads):
             raise
 
     def _make_sure(self) -> None:
-        """After a commit whose outcome is not known, what the registry says is what holds: what
-        runs, and what there is of samples."""
+        """After a commit whose outcome is not known, take runs and samples from the registry
+        again."""
         if self._execution.unsure:
             self._registry.await_commit()
             self._shards = {shard.task: shard for shard in self._registry.shards()}
@@ -221,7 +221,7 @@ class RequestHandler(Reads):
         run_ids: Collection[str],
         dismissed: Collection[str] = (),
     ) -> Decision[A]:
-        """Stop these runs; compositions that are dismissed are awaited no more."""
+        """Stop these runs; dismissed compositions are no longer awaited."""
         who = context.user or "an admin"
         unspent = upkeep.unspent(self._state, run_ids)
         write = partial(self._registry.cancel, run_ids, dismissed, who, unspent=unspent)
@@ -236,9 +236,10 @@ class RequestHandler(Reads):
         more: Iterable[str] = (),
         runs: int = 1,
     ) -> None:
-        """TooMany who asks over HTTP for what is beyond their share of runs, of minutes of a day or
-        of bytes: so many runs more, unless there is this one, and these blobs. An admin, and
-        whoever asks beside the cluster, is refused nothing; their runs take turns as all do."""
+        """Raises TooMany if a request over HTTP goes beyond the user's share of runs, of minutes of
+        a day or of bytes: it adds `runs` runs, unless `run_id` is owed or done, and the blobs
+        `more`. Admins, and callers beside the cluster, are refused nothing; their runs take turns
+        as all do."""
         if not context.limited:
             return
         if run_id and self._registry.runs(states=(*OWED, RunState.DONE), run_ids=[run_id]):
@@ -262,18 +263,18 @@ class RequestHandler(Reads):
         return Visibility(context.user, self._state.owners)
 
     def _seen_task(self, context: RequestContext, name: str) -> TaskRecord:
-        """Raises UnknownTask, also for one that the asker does not see."""
+        """Raises UnknownTask, also for a task that the requester does not see."""
         return self._registry.task(name, self._visibility(context))
 
     def _own_task(self, context: RequestContext, name: str) -> TaskRecord:
-        """The same; NotAllowed for another's, as it is now, where who asks is limited."""
+        """As `_seen_task`; NotAllowed to a limited requester if it is another user's now."""
         found = self._seen_task(context, name)
         if context.limited and found.submission.owner != context.user:
             raise NotAllowed("only the owner of a task, or an admin, may do that")
         return found
 
     def _has_now(self, task: str, shard: Shard | None) -> None:
-        """Samples that runs hear of with their next lease; None: they are withdrawn."""
+        """Set the samples that runs are told of with their next lease; None withdraws them."""
         if shard is None:
             self._shards.pop(task, None)
         else:
@@ -281,7 +282,7 @@ class RequestHandler(Reads):
         self._changed.append(task)
 
     def _behind_head(self, task: str) -> Shard:
-        """Its samples of now. A task has a head from its first vector on."""
+        """The task's present shard, with the head that the task has from its first vector on."""
         return self._shards[task].model_copy(update={"head": self._state.tasks[task].head})
 
     @contextmanager
@@ -300,7 +301,7 @@ class RequestHandler(Reads):
         return PlanView(self._registry, self._known, visibility, state, self._damaged)
 
     def _entry(self, context: RequestContext, name: str) -> TaskEntry:
-        """Raises UnknownTask, as `_seen_task`."""
+        """The task's entry on the board. Raises UnknownTask, as `_seen_task`."""
         self._seen_task(context, name)
         self._board.look(self._state)
         return self._board.task(name)

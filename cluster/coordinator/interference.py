@@ -1,4 +1,4 @@
-"""What is told of interference: the matrix of some tasks, and of all tasks the loudest pairs."""
+"""Interference as it is reported: the matrix of some tasks, and the loudest pairs of all tasks."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from cluster.scheduler.upkeep import shares
 from tacl.evaluation.interference import HIGH_CHANGE, Matrix, MeanSize
 from tacl.evaluation.interference import report as findings
 
-REPORTED = 24  # tasks in one matrix, and the loudest pairs of all
+REPORTED = 24  # at most: tasks in one matrix, and loudest pairs of all tasks
 
 
 def interference(view: PlanView, shards: Mapping[str, Shard]) -> reports.InterferenceReport:
-    """The matrix of the champions on these shards, in order of arrival; and the loudest pairs of
-    all tasks that are seen."""
+    """The matrix of the champions on these shards, in order of arrival, and the loudest pairs of
+    all tasks that the requester sees."""
     registry, state = view.registry, view.state
     arrival = sorted(shards.values(), key=lambda shard: shard.ordinal)
     on = [shard.task for shard in arrival]
@@ -36,7 +36,7 @@ def interference(view: PlanView, shards: Mapping[str, Shard]) -> reports.Interfe
         if current.get(one.on) == (one.shard_digest, one.head)
     }
     matrix, logits = _matrices(pairs)
-    near = state.near  # of the same kind of data: never measured
+    near = state.near  # pairs of the same kind of data are never measured
     wanted = [
         (s, t) for s in names for t in on if s == t or (shares(state, t) and (s, t) not in near)
     ]
@@ -58,7 +58,7 @@ def interference(view: PlanView, shards: Mapping[str, Shard]) -> reports.Interfe
 
 
 def _matrices(pairs: Mapping[tuple[str, str], Found]) -> tuple[Matrix, Matrix]:
-    """Of tau_jp, and of the changes of logits."""
+    """The matrix of tau_jp, and that of the changes of logits."""
     sizes = {k: MeanSize(pair.tau_jp, pair.standard_error, pair.rows) for k, pair in pairs.items()}
     changes = {
         k: MeanSize(pair.logits, pair.logits_error, pair.rows)
@@ -80,7 +80,7 @@ def _relative(matrix: Matrix, vector: str, on: str) -> float | None:
 
 
 def of_task(view: PlanView, task: str) -> reports.TaskInterference:
-    """A row and a column of the matrix of all tasks that are seen."""
+    """A task's row and column of the matrix, as far as the requester sees the other tasks."""
     state, sees = view.state, view.visibility.sees
     does = [(task, on) for on in state.rows.get(task, {}) if on != task and sees(on)]
     bears = [(one, task) for one in state.columns.get(task, ()) if one != task and sees(one)]
@@ -94,7 +94,7 @@ def of_task(view: PlanView, task: str) -> reports.TaskInterference:
 
 
 def _first(state: State, pairs: Iterable[tuple[str, str]]) -> tuple[reports.MeasuredPair, ...]:
-    """PAGE of them, those that change most answers first."""
+    """The first PAGE pairs, those that change most answers first."""
     found = sorted(pairs, key=lambda pair: (-(share_of(state, *pair) or 0.0), pair))
     return tuple(_pair(state, *pair) for pair in found[:PAGE])
 

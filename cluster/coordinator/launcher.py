@@ -1,4 +1,4 @@
-"""How the coordinator gets work done elsewhere: start it, ask what became of it, stop it.
+"""How the coordinator has work done elsewhere: starts it, polls its outcome, stops it.
 
 A protocol, so that the coordinator is tested without processes; the one on Ray is in `actors`.
 """
@@ -13,29 +13,29 @@ from cluster.domain.work import Work
 from cluster.scheduler.adoption import Attempt
 from cluster.scheduler.state import Needs, Node
 
-H = TypeVar("H")  # a handle: what a launcher knows a piece of work by, and nobody looks into
+H = TypeVar("H")  # a handle: how a launcher knows a piece of work; opaque to others
 
 
 class Launcher(Protocol[H]):
-    """A piece of work is done by a process, a learner, and by one that did another before only
-    where that ended well. It outlives the coordinator, and keeps what became of the work until it
-    is ended or let go."""
+    """Has each piece of work done by a process, a learner; one that did other work before is used
+    only if that ended well. A learner outlives the coordinator, and keeps the outcome of its work
+    until it is ended or let go."""
 
     def nodes(self) -> tuple[Node, ...]:
-        """What the cluster has now, free or not, and what of it actors hold that stay."""
+        """The nodes of the cluster, free or not, and what of each is held by actors that stay."""
         ...
 
     def free(self) -> tuple[Node, ...]:
-        """What each of these nodes has left; () where nothing says it but counting."""
+        """What each of these nodes has left; () if only counting the runs can tell."""
         ...
 
     def start(self, work: Work, needs: Needs) -> H:
-        """Returns at once, also when no node has room yet. A learner that does this
-        attempt already is the one, whoever started it."""
+        """Returns at once, also when no node has room yet. A learner that is doing this attempt
+        already is used, whoever started it."""
         ...
 
     def learners(self) -> Collection[Attempt]:
-        """Those that are there, whoever started them."""
+        """The attempts of all learners, whoever started them."""
         ...
 
     def end(self, attempt: Attempt) -> None:
@@ -43,18 +43,18 @@ class Launcher(Protocol[H]):
         ...
 
     def ended(self, handles: Mapping[str, H]) -> Collection[str]:
-        """Of the runs with these handles those whose work may have ended, at one look at all:
-        `poll` tells."""
+        """The runs of these handles whose work may have ended, found by one query for all; `poll`
+        says whether it has."""
         ...
 
     def poll(self, handle: H) -> Outcome | None:
-        """None while it works; afterwards the same again, until it is ended."""
+        """None while it works; afterwards its outcome, again and again until it is ended."""
         ...
 
     def let_go(self, handle: H) -> None:
-        """What it found is recorded: the learner may do something else now, or it ends."""
+        """Release a learner whose result is recorded: it may do other work now, or it ends."""
         ...
 
     def cancel(self, handle: H) -> None:
-        """End the learner, whatever it does; harmless when it has ended."""
+        """End the learner, whatever it is doing; harmless when it has ended."""
         ...

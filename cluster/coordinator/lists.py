@@ -1,7 +1,7 @@
-"""What fits of heads are of: their tasks are listed in a blob before they start.
+"""Lists of the tasks of fits of heads, each stored in a blob before its fit starts.
 
-A fit is accepted under the lock, with what follows from it, and its list written without: it may be
-of thousands of tasks.
+A fit is accepted under the lock, with what follows from it. Its list is written without the lock:
+it may have thousands of tasks.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from cluster.storage.blobs import Blobs
 
 
 class Lists:
-    """All but `write` is asked under the lock. `fits`: those of heads that are kept."""
+    """All methods but `write` are called under the lock. `fits` returns the fits that are kept."""
 
     def __init__(
         self, registry: Registry, blobs: Blobs, lock: Lock, fits: Callable[[], Sequence[HeadFit]]
     ) -> None:
         self._registry, self._blobs, self._lock, self._fits = registry, blobs, lock, fits
-        self._champions: dict[str, facts.Champions] = {}  # of what is not listed yet
+        self._champions: dict[str, facts.Champions] = {}  # of fits that are not listed yet
         self._written = set[str]()  # ids of fits that can start
 
     def accepted(self, fit: facts.FitHeads) -> None:
@@ -35,19 +35,20 @@ class Lists:
         self._written.discard(fit.run_id)
 
     def awaits(self, state: facts.State, one: facts.Instruction) -> bool:
-        """Whether it starts a fit of which it is not known that its tasks are listed."""
+        """Whether the instruction starts a fit whose tasks are not known to be listed."""
         run = state.runs.get(one.run_id) if isinstance(one, facts.Start) else None
         is_fit = run is not None and run.kind == "fit" and run.state == RunState.RUNNING
         return is_fit and one.run_id not in self._written
 
     def forget(self, run_id: str) -> None:
-        """It was started, or is wanted no more."""
+        """Drop a fit that was started or is no longer wanted."""
         self._champions.pop(run_id, None)
         self._written.discard(run_id)
 
     def write(self, state: facts.State, run_id: str) -> bool:
-        """Unless it is there: of a fit that stopped it may have been collected. False where nobody
-        knows any more what the fit was of: champions moved since, and its list is not there."""
+        """Write the list of a fit unless it is stored; that of a fit that stopped may have been
+        collected. False if the champions that the fit was of are not known any more: they moved,
+        and its list is gone."""
         work = self._registry.run(run_id).work
         assert isinstance(work, FitWork)
         if not (work.listed.digest and self._blobs.exists(work.listed.digest)):

@@ -1,4 +1,4 @@
-"""The lock that requests and `tick` share; it knows how long it was waited for."""
+"""The lock that requests and `tick` share; `waiting` measures the time spent waiting for it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from cluster.registry.stopwatch import Stopwatch
 
 
 class Lock:
-    """Reentrant."""
+    """A reentrant lock that measures how long threads wait for it."""
 
     def __init__(self) -> None:
         self._lock, self.waiting = threading.RLock(), Stopwatch()

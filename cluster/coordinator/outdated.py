@@ -1,5 +1,7 @@
-"""Which fits of heads nobody needs any more. To read everybody's model takes a while in a large
-home: that is done without the lock, and what somebody composed meanwhile is looked at again.
+"""Finds the fits of heads that nobody needs any more.
+
+Reading every user's model takes a while in a large home, so it is done without the lock; what is
+composed meanwhile is checked afterwards.
 """
 
 from __future__ import annotations
@@ -15,8 +17,8 @@ from cluster.scheduler.state import State
 
 
 class Outdated:
-    """Made under the lock; `look` without it, and once more under it, before `run_ids` are
-    forgotten."""
+    """Constructed under the lock; `look` is called without it, and once more under it before the
+    `run_ids` are forgotten."""
 
     def __init__(self, fits: tuple[HeadFit, ...], state: State) -> None:
         self._fits, self._owners, self._event = fits, dict(state.owners), -1
@@ -24,8 +26,8 @@ class Outdated:
         self._needed: set[str] | None = None
 
     def look(self, registry: Registry) -> None:
-        """At everybody's model and what is to be evaluated; then, at those of since the last
-        look."""
+        """Read every user's model and what is to be evaluated; later calls read only what came
+        since."""
         if self._needed is None:
             self._needed = fits_shown(self._fits, self._champions)
         since, self._event = self._event, registry.events_after(-1)[0]
@@ -33,10 +35,10 @@ class Outdated:
             self._needed |= fits_in_use(self._fits, _models(registry, since), self._owners)
 
     def run_ids(self, state: State, kept: Iterable[HeadFit]) -> list[str]:
-        """Fits that may be deleted: no model, no evaluation that is owed and no champion uses them,
-        and they are not of the present champions. Those not `kept` any more are left out: they are
-        forgotten, or saw a purged task, and their files are deleted with it. None while a fit is
-        owed: it may go on from any."""
+        """Fits that may be deleted: no model, no owed evaluation and no champion uses them, and
+        they are not fits of the present champions. Fits that are not in `kept` any more are left
+        out: they are forgotten, or saw a purged task, and their files are deleted with it. None
+        while a fit is owed: it may start from any of them."""
         if any(run.kind == "fit" and run.state in OWED for run in state.runs.values()):
             return []
         needed = (self._needed or set()) | upkeep.fits(state).keys()
@@ -46,7 +48,7 @@ class Outdated:
 
 
 def _models(registry: Registry, since: int) -> Iterator[Added]:
-    """What is added by everybody's, or by what became somebody's after an event of this number."""
+    """What the models of all users add; with `since` >= 0, those composed after that event."""
     runs = None
     if since >= 0:
         runs = {one.run_id for one in registry.events_after(since)[1] if one.run_id}

@@ -1,4 +1,4 @@
-"""A recipe as a person writes it, with every vector pinned to the version it means now."""
+"""Pins every vector of a recipe to the version that its name means now."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from tacl.errors import BadRecipe, CorruptBlob, MixedRegimes, UnknownVector
 
 
 class Pins:
-    """Args: `unready` says the state of a task that has no vector yet, as who asks may know it."""
+    """Pins recipes. `unready` returns the state of a task that has no vector yet, as far as the
+    requester may know it."""
 
     def __init__(
         self, registry: Registry, blobs: Blobs, unready: Callable[[TaskRecord, Visibility], str]
@@ -26,7 +27,7 @@ class Pins:
         self._registry, self._blobs, self._unready = registry, blobs, unready
 
     def composed(self, user: str, recipe: Sequence[Term], visibility: Visibility) -> Composition:
-        """The user's model, its terms by task's name: the order in a recipe means nothing.
+        """The user's model, its terms sorted by task: their order in a recipe means nothing.
 
         Raises UnknownTask, UnknownVector, BadRecipe, MixedRegimes, CorruptBlob.
         """
@@ -50,7 +51,7 @@ class Pins:
         places: list[tuple[str, int]] = []
         for term in terms:
             task = tasks.get(term.name) if visibility.sees(term.name) else None
-            task = task or self._registry.task(term.name, visibility)  # says which there are
+            task = task or self._registry.task(term.name, visibility)  # raises and says which exist
             known = aliases.get(task.name, {})
             if not known:
                 state = self._unready(task, visibility)

@@ -1,4 +1,4 @@
-"""What a run found, written into the registry, and what the plan is told of it."""
+"""Writes the result of a run into the registry, and returns the event that tells the plan of it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cluster.scheduler.budget import granted
 def recorded(
     registry: Registry, state: facts.State, run_id: str, result: Result, written: str
 ) -> facts.Event:
-    """In one transaction; done again, it is there once. `written`: the result as JSON."""
+    """Record a result in one transaction; it can be repeated. `written`: the result as JSON."""
     if isinstance(result, Trained) or (isinstance(result, Refreshed) and result.accepted):
         return _published(registry, state, run_id, result)
     if isinstance(result, Composed):
@@ -29,7 +29,7 @@ def recorded(
 def _published(
     registry: Registry, state: facts.State, run_id: str, result: Trained | Refreshed
 ) -> facts.Published:
-    """A version of a vector."""
+    """Publish a version of a vector."""
     near: tuple[str, ...] = ()
     if isinstance(result, Trained) and result.near:
         near = still_there(result.near, registry.arrivals(run_id), state.tasks)
@@ -44,7 +44,7 @@ def _published(
 
 
 def _grant(state: facts.State, run_id: str) -> int:
-    """What the arrival of a task adds to the balance, when its first vector is there."""
+    """What a task's arrival adds to the balance: with its first vector, and nothing later."""
     task = state.tasks.get(state.runs[run_id].task or "")
     if task is None or task.head:
         return 0

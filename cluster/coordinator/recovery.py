@@ -1,4 +1,4 @@
-"""The coordinator's state, read from the registry: what construction makes of what is kept."""
+"""Rebuilds the plan's state from the registry, when a coordinator starts or is unsure of it."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ from cluster.scheduler.upkeep import ONCE
 
 
 def restored(registry: Registry, base: str, running: Collection[str] = ()) -> State:
-    """Everything accepted; what is owed is queued, but for the runs that are `running`. `base` is
-    the base's digest."""
+    """The state of everything accepted. What is owed is queued, but for the runs that are
+    `running`. `base`: the base's digest."""
     state = State(base)
     tasks = {task.name: task.submission for task in registry.tasks(with_removed=True)}
     for shard in registry.shards():  # a later version replaces the earlier
@@ -58,8 +58,8 @@ def restored(registry: Registry, base: str, running: Collection[str] = ()) -> St
 
 
 def keep(before: State, state: State) -> None:
-    """Of a state that is read again, what this process alone knows: the room, whose turn it is
-    after all that started and gave way, and what was paid for runs that did not start."""
+    """Copy into a state that was read again what this process alone knows: the room, whose turn it
+    is after all that started and gave way, and what was paid for runs that did not start."""
     state.nodes, state.free, state.over = before.nodes, before.free, before.over
     state.turns, state.started, state.passed = before.turns, before.started, before.passed
     state.refreshes = before.refreshes
@@ -69,8 +69,8 @@ def keep(before: State, state: State) -> None:
 
 
 class SeenLater(Set[str]):
-    """Digests of the shards that the vector of a run has met, read when somebody first asks: a
-    start that reads them all reads a list for each pair of tasks."""
+    """Digests of the shards that the vector of a run has met, read on first use: a start that read
+    them all would read a list for each pair of tasks."""
 
     def __init__(self, registry: Registry, run_id: str) -> None:
         self._registry, self._run_id = registry, run_id
@@ -115,14 +115,14 @@ def planned_task(shard: Shard, task: Submission | None) -> PlannedTask:
 
 
 def planned(record: RunRecord, running: bool = False) -> PlannedRun:
-    """A run as the plan knows it, once it is read."""
+    """A run of the registry as the plan knows it."""
     owed = RunState.RUNNING if running else RunState.QUEUED
     state = RunState.FAILED if record.state in STOPPED else owed
     work = record.work
     known = record.run_id, record.kind, record.number, record.task
     needs = needs_of(record.kind, _options_of(work))
     if isinstance(work, VectorWork):
-        needs = needs._replace(gpus=work.gpus)  # which its learner has, if it runs
+        needs = needs._replace(gpus=work.gpus)  # those that its learner has, if it runs
     urgency = urgency_of(record.kind, _imports(work), record.user)
     run = PlannedRun(*known, needs, urgency, state, record.deaths, cells_of(work), user=record.user)
     if isinstance(work, RefreshWork):
@@ -145,19 +145,19 @@ def took(registry: Registry) -> Iterator[tuple[PlannedRun, float]]:
 
 
 def _options_of(work: Work) -> Options:
-    """What the submitter chose that bears on this work."""
+    """The submitter's options that matter for this work."""
     if isinstance(work, TrainWork):
         return work.submission.options
     return work.options if work.kind == "refresh" else Options()
 
 
 def _imports(work: Work) -> bool:
-    """Whether its vector is there already."""
+    """Whether its vector is imported: then it exists already."""
     return isinstance(work, TrainWork) and work.submission.vector_blob is not None
 
 
 def cells_of(work: Work) -> tuple[MatrixCell, ...]:
-    """The pairs that a measure measures."""
+    """The pairs that a measure measures; () for other work."""
     if not isinstance(work, MeasureWork):
         return ()
     return tuple(

@@ -1,4 +1,4 @@
-"""What failed is tried again, each by itself and ever less often, while everything else goes on."""
+"""Retries what failed, each operation by itself and ever less often, while all else continues."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Collection
 from typing import NamedTuple
 
-FIRST = 0.2  # seconds; the first try again comes without a pause
+FIRST = 0.2  # seconds; the first retry comes without a pause
 LONGEST = 60.0
 
 LOG = logging.getLogger(__name__)
@@ -26,14 +26,14 @@ class Failure(NamedTuple):
 
 
 class Retries:
-    """What failed, and when it is tried again. `clock` in seconds."""
+    """What failed, and when it is tried again. `clock` returns seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._failures: dict[Key, Failure] = {}
 
     def try_now(self, key: Key, do: Callable[[], object]) -> bool:
-        """Try it, unless it is too early after a failure; whether it was done now."""
+        """Try it, unless it is too early after a failure. Returns whether it was done now."""
         before = self._failures.get(key)
         if before is not None and self._clock() < before.again:
             return False
@@ -50,7 +50,8 @@ class Retries:
         return True
 
     def trouble(self, run_ids: Collection[str]) -> str | None:
-        """Of these runs, which are all that is still owed: the cause that is there longest."""
+        """The cause of the oldest failure of these runs. They are all that is still owed: failures
+        of other runs are forgotten."""
         for key in [key for key in dict(self._failures) if key[1] not in run_ids]:
             self._failures.pop(key, None)
         # A copy: another thread may be trying something.

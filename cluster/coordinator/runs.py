@@ -1,4 +1,4 @@
-"""The coordinator's part about runs: what they ask and tell."""
+"""Requests from runs, and requests of people about a run."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from tacl.errors import RunFailed
 
 
 class RunRequests(RequestHandler):
-    """`cluster.domain.api.RunAPI`, and what people ask of a run."""
+    """Methods of `cluster.domain.api.RunAPI`, and requests of people about a run."""
 
     def lease(self, asked: Lease) -> Leave:
         with self._reading():
             told = self._execution.underway.told(asked.run_id, asked.attempt)
-            if asked.since > told.arrivals.reached:  # a database forgot, the learner lives on
+            if asked.since > told.arrivals.reached:  # a database lost it, the learner lives on
                 raise Lost(
                     f"the registry has no lease of run {asked.run_id} up to step {asked.since}"
                 )
@@ -50,8 +50,8 @@ class RunRequests(RequestHandler):
         return run is not None and run.gives_way
 
     def _pending_changes(self, told: LeaseState) -> tuple[list[str], LeaseCursor]:
-        """Tasks whose samples a run may not know as they are now, about a page, and what it has
-        heard of then."""
+        """About a page of tasks whose present samples the run may not know, and its cursor once it
+        is told of them."""
         if told.heard is None:
             seen = told.arrivals.tasks
             there = (self._shards[task] for task in seen & self._shards.keys())
@@ -66,8 +66,8 @@ class RunRequests(RequestHandler):
         )
 
     def _news(self, told: LeaseState, after: int, most: int) -> tuple[list[str], int]:
-        """Of the tasks that arrived after this one those that are news to a run, and up to which
-        one it was looked."""
+        """The tasks after ordinal `after` that are news to a run, at most `most`; and the ordinal
+        up to which tasks were checked."""
         found = list[str]()
         for one in self._later(after):
             if len(found) == most:
@@ -78,8 +78,8 @@ class RunRequests(RequestHandler):
         return found, after
 
     def _later(self, after: int) -> Iterator[Shard]:
-        """Samples of the tasks that arrived after this one. They are by arrival: of those before,
-        only as many are looked at as tasks have left."""
+        """Samples of the tasks that arrived after this one. `_shards` is in order of arrival: of
+        earlier tasks, only as many are read as tasks have left."""
         there, last = self._shards.values(), next(reversed(self._shards.values()), None)
         left = 1 + last.ordinal - len(there) if last else 0
         near = islice(there, max(0, after + 1 - left), None)

@@ -1,4 +1,4 @@
-"""The coordinator's part about tasks and their samples."""
+"""Requests about tasks and their samples."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tacl.compose.terms import Term
 from tacl.errors import SameData
 from tacl.training.config import Precision, default_strength
 
-# Work that names its task. Users ask for that on their models again, and it goes on without a task.
+# Work that names its task. Work on models is not here: users request it again; it needs no task.
 NAMING: tuple[RunKind, ...] = ("train", "refresh", "measure")
 
 
@@ -66,7 +66,7 @@ class TaskRequests(RequestHandler):
     def submit(
         self, context: RequestContext, submission: Submission, again: bool = False
     ) -> Submitted:
-        """The request's id is that of the submission, whoever brings it."""
+        """The request's id is that of the submission, whoever sends it."""
         submission = with_defaults(submission, self._base, self._precision)
         files = [blob.digest for blob in submission.parts.values()]
 
@@ -94,7 +94,7 @@ class TaskRequests(RequestHandler):
             return Decision(answer, partial(self._registry.accept, submission, work), start)
 
         request_id = submission.request_id
-        parts = submission.model_dump(mode="json", exclude={"rows"})  # its blobs say which they are
+        parts = submission.model_dump(mode="json", exclude={"rows"})  # its blobs determine them
         return self._once(request_id, "submit", parts, Submitted, decide, submission.owner)
 
     def add_samples(self, context: RequestContext, task: str, blob: BlobRef) -> GrownShard:
@@ -197,8 +197,8 @@ class TaskRequests(RequestHandler):
             return self._view(context).detail(self._entry(context, name))
 
     def _using(self, task: str, purge: bool = False) -> tuple[str, ...]:
-        """The runs that end with it; purged, also those of users' models that have it or answer
-        with heads that saw it: these may be hundreds, whose work is not read for it."""
+        """The runs that end with the task. If it is purged, also those on users' models that have
+        it or answer with heads that saw it: there may be hundreds, so their work is not read."""
         left, runs = (*OWED, *STOPPED), self._registry.runs
         using = runs(left, kinds=NAMING, naming=task)
         if purge:
@@ -224,7 +224,7 @@ class TaskRequests(RequestHandler):
         self._execution.apply_events(SamplesArrived(shard.task, known, submission.private))
 
     def _require_new(self, context: RequestContext, submission: Submission) -> None:
-        """Raises SameData, of tasks that the asker sees."""
+        """Raises SameData if a task that the requester sees has the same rows."""
         if submission.rows:
             same = self._registry.with_rows(submission.rows)
             seen = [name for name in same if self._visibility(context).sees(name)]
@@ -235,12 +235,13 @@ class TaskRequests(RequestHandler):
                 )
 
     def _require_removable(self, context: RequestContext, task: str, purge: bool) -> None:
-        """Raises UnknownTask. One that was removed may still be purged."""
+        """Raises UnknownTask. A task that was removed may still be purged."""
         purgeable = purge and self._registry.removed(task) == "removed"
         if not (purgeable and self._visibility(context).sees(task)):
             self._seen_task(context, task)
 
 
 def _is_about(run: RunRecord, task: str) -> bool:
-    """Of a refresh, which names others too, the work is not read: there may be dozens."""
+    """Whether a run is about the task. The work of a refresh, which names others too, is not read:
+    there may be dozens."""
     return run.task == task or (run.kind == "measure" and task in tasks_of(run.work))

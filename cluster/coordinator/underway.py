@@ -1,5 +1,5 @@
-"""What is under way: the learners that do it, what each training was told, and what those found
-that have ended."""
+"""Work that is under way: its learners, what each training was told, and the outcomes of work that
+ended."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from tacl.errors import RunFailed
 
 
 class LeaseCursor(NamedTuple):
-    """Of what a run heard since this process began: so many of the changes, and all tasks up to
-    this one, by arrival."""
+    """What a run has heard since this process began: the first `changes` changes of samples, and
+    all tasks up to `ordinal`, by arrival."""
 
     changes: int
     ordinal: int
 
 
 class LeaseState:
-    """What a run that runs was told, its own task and whose that is."""
+    """What a running training was told, its own task and that task's owner."""
 
     def __init__(self, work: TrainWork, arrivals: Arrivals) -> None:
         self.attempt = work.attempt
@@ -38,13 +38,13 @@ class LeaseState:
         self.anew(arrivals)
 
     def anew(self, arrivals: Arrivals) -> None:
-        """As the registry has it: its next leases look at the samples of all tasks."""
+        """Start from what the registry has: the next leases check the samples of all tasks."""
         self.arrivals = arrivals
         self.heard: LeaseCursor | None = None
 
 
 class Underway(Generic[H]):
-    """All but `poll` and `look_again` is asked under the lock; these by `tick` alone."""
+    """All methods are called under the lock but `poll` and `look_again`: those by `tick` alone."""
 
     def __init__(
         self, registry: Registry, launcher: Launcher[H], blobs: Blobs, lock: Lock, retries: Retries
@@ -61,11 +61,11 @@ class Underway(Generic[H]):
 
     @property
     def trainings(self) -> int:
-        """How many run."""
+        """The number of trainings that run."""
         return len(self._told)
 
     def told(self, run_id: str, attempt: int | None) -> LeaseState:
-        """RunFailed when `attempt` is no longer the one that runs."""
+        """What a training was told. Raises RunFailed unless `attempt` is the one that runs."""
         told = self._told.get(run_id)
         if told is None or attempt not in (None, told.attempt):
             raise RunFailed(f"attempt {attempt} of run {run_id} is not the one that runs now")
@@ -77,15 +77,15 @@ class Underway(Generic[H]):
         self._handles[work.run_id] = self._launcher.start(work, needs)
 
     def reread(self, run_ids: Iterable[str]) -> None:
-        """What these were told is what the registry says now."""
+        """Read again from the registry what these runs were told."""
         for run_id in self._told.keys() & {*run_ids}:
             self._told[run_id].anew(self._arrivals(run_id))
 
     def poll(self) -> None:
-        """Look who has ended. Without the lock: a big vector takes a while to check."""
+        """Check which learners have ended, without the lock: a big vector takes a while."""
         with self._lock:
             running = {i: h for i, h in self._handles.items() if i not in self._outcomes}
-        ended: Collection[str] = running  # each by itself, where they cannot be looked at together
+        ended: Collection[str] = running  # each by itself, if they cannot be polled together
 
         def together() -> None:
             nonlocal ended
@@ -98,7 +98,7 @@ class Underway(Generic[H]):
             self._retries.try_now(("polling the learner", run_id), look)
 
     def ended(self) -> Iterator[tuple[str, Outcome]]:
-        """What is to be recorded: nothing of runs that were stopped, also since the one before."""
+        """The outcomes to record. Runs that were stopped are dropped, also while this iterates."""
         for run_id, (handle, outcome) in list(self._outcomes.items()):
             if self._handles.get(run_id) is handle:
                 yield run_id, outcome
@@ -106,11 +106,11 @@ class Underway(Generic[H]):
                 del self._outcomes[run_id]
 
     def look_again(self) -> None:
-        """At what is not recorded yet: a file that it names may have been deleted since."""
+        """Poll again what is not recorded yet: a file that it names may have been deleted since."""
         self._outcomes.clear()
 
     def leave(self, run_id: str) -> None:
-        """It ended, and that is recorded: not before, for only its learner knows what it found."""
+        """Let go of a run whose end is recorded; not before, as only its learner has its result."""
         handle, (_, outcome) = self._handles[run_id], self._outcomes[run_id]
         leave = self._launcher.let_go if isinstance(outcome, Finished) else self._launcher.cancel
         leave(handle)
@@ -118,8 +118,9 @@ class Underway(Generic[H]):
         self._told.pop(run_id, None)
 
     def stop(self, run_id: str) -> LeaseState | None:
-        """Harmless where it does not run. What cannot be ended now has leave for nothing more. What
-        a training was told may be of thousands of tasks: freed by who asks."""
+        """Stop a run; harmless if it does not run. If its learner cannot be ended now, it gets no
+        more leases. Returns what a training was told, for the caller to free: it may be of
+        thousands of tasks."""
         told = self._told.pop(run_id, None)
         if run_id in self._handles:
             self._launcher.cancel(self._handles[run_id])
@@ -138,11 +139,11 @@ class Underway(Generic[H]):
         if isinstance(outcome, Finished):
             outcome = checked(self._registry.run(run_id).work, outcome, self._blobs)
         if isinstance(outcome, Finished):
-            _ = outcome.written  # now, and not under the lock
+            _ = outcome.written  # computed now, and not under the lock
         if outcome is not None:
             self._outcomes[run_id] = handle, outcome
 
     def _arrivals(self, run_id: str) -> Arrivals:
-        """What the run was told before, it is told again."""
+        """What the run was told before: it is told the same again."""
         reached = self._registry.run(run_id).reached
         return Arrivals(reached, self._registry.arrivals(run_id))

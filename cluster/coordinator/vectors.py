@@ -1,4 +1,4 @@
-"""The coordinator's part about vectors: aliases are moved, and what the plan's matrix says."""
+"""Requests about vectors: moving aliases, and reading the plan's interference matrix."""
 
 from __future__ import annotations
 

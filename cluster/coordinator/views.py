@@ -1,4 +1,4 @@
-"""Where tasks, runs and the cluster are, read from the registry and the plan."""
+"""The state of tasks, runs and the cluster, read from the registry and the plan."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from cluster.scheduler.queue import free, in_order, placeable, reason, waits_for
 from cluster.scheduler.state import PlannedRun, State
 from cluster.scheduler.upkeep import is_due
 
-NEWEST = 20  # runs, and versions with their curves, that a task tells of
+NEWEST = 20  # runs, and versions with their curves, in the detail of a task
 UNSEEN = "it concerns a private task"
-OTHERS = (shown.WaitsFor.TURN, shown.WaitsFor.ROOM)  # what a run waits for that are others
+OTHERS = (shown.WaitsFor.TURN, shown.WaitsFor.ROOM)  # if other runs hold it up
 
 
 @dataclass(frozen=True)
 class PlanView(AskerView):
-    """What one asker is told of the plan too. `damaged`: by the name of a vector, the digest of
-    its file that is missing."""
+    """What one requester is told, including the plan. `damaged`: by the name of a vector, the
+    digest of its missing file."""
 
     state: State
     damaged: Mapping[str, str]
@@ -50,13 +50,13 @@ class PlanView(AskerView):
         )
 
     def alone(self, told: shown.ClusterStatus, tells: Callable[[Key], bool]) -> shown.ClusterStatus:
-        """To whom asks about these tasks alone: what others do is a number where one of them waits.
-        A task that no node can hold waits for none of them, and says why."""
+        """The status for a request about these tasks alone: other work is only a number, if one of
+        them waits behind it. A task that no node can hold waits for no others, and says why."""
         ahead = self._ahead(tells) if any(one.waits_for in OTHERS for one in told.tasks) else {}
         return told.model_copy(update={"tasks": tuple(_behind(one, ahead) for one in told.tasks)})
 
     def _ahead(self, tells: Callable[[Key], bool]) -> dict[str, int]:
-        """By run, how many of those that go first are told of."""
+        """By run, how many of those before it the requester may be told of."""
         ahead, count = dict[str, int](), 0
         for run in _going_first(self.state):
             ahead[run.run_id] = count
@@ -110,7 +110,7 @@ class PlanView(AskerView):
         )
 
     def state_of(self, entry: TaskEntry) -> str:
-        """A task's state in a sentence's end, with why."""
+        """A task's state, and why, for the end of a sentence."""
         why = self._reason(entry.training)
         return shown.task_state(entry.training.state) + (f" ({why})" if why else "")
 
@@ -145,8 +145,8 @@ class PlanView(AskerView):
         )
 
     def _progress(self, record: RunRecord) -> dict[str, Any]:
-        """The fields of RunProgress. Rank 0 tells of steps when it asks for the next, so of
-        the last ones never."""
+        """The fields of RunProgress. Rank 0 reports steps when it asks for the next, so never the
+        last ones."""
         progress, planned = record.progress, self._waiting(record)
         is_done = record.state == shown.RunState.DONE
         return {
@@ -167,7 +167,7 @@ class PlanView(AskerView):
 
     def _reason(self, record: RunRecord) -> str | None:
         """Why it waits, or why it failed."""
-        own = record.task is not None  # then it is about that one alone, and who asks sees it
+        own = record.task is not None  # of a task that the requester sees
         if record.cause and not own and not orders.is_seen(record.work, self.visibility):
             return UNSEEN
         if record.state not in (*shown.OWED, shown.RunState.DONE):
@@ -178,15 +178,15 @@ class PlanView(AskerView):
         return "; ".join(parts) or None
 
     def _waiting(self, record: RunRecord) -> PlannedRun | None:
-        """The run in the plan, while it waits there too."""
+        """The run in the plan, if it waits there as in the registry."""
         planned = self.state.runs.get(record.run_id)
         waits = planned is not None and record.state == planned.state == shown.RunState.QUEUED
         return planned if waits else None
 
 
 def is_seen(context: RequestContext, visibility: Visibility, key: Key, entry: Entry) -> bool:
-    """Of an entry of the board, or of what it was. That a model is evaluated or composed tells that
-    its user has one: over HTTP nobody else hears of it."""
+    """Whether the requester may see an entry of the board, or one that is gone. That a model is
+    evaluated or composed reveals that its user has one: over HTTP nobody else is told."""
     if isinstance(entry, TaskEntry) or key.is_task:
         return visibility.sees(key.name)
     if context.limited and entry.kind in ("evaluate", "compose") and entry.user != context.user:
@@ -203,13 +203,13 @@ def _behind(task: shown.TaskStatus, ahead: Mapping[str, int]) -> shown.TaskStatu
 
 
 def _going_first(state: State) -> Iterator[PlannedRun]:
-    """What runs, and then what waits, in its turn. What no node can hold keeps nobody waiting."""
+    """What runs, then what waits, in its turn. What no node can hold keeps nobody waiting."""
     yield from state.running
     yield from (one for one in in_order(state) if placeable(state.nodes, one.needs))
 
 
 def _key(run: PlannedRun) -> Key:
-    """A training is told of with its task."""
+    """The key of a run's entry: a training is part of its task's."""
     is_training = run.kind == "train"
     return Key(is_training, (run.task or "") if is_training else run.run_id)
 
@@ -223,8 +223,8 @@ def _phase(record: RunRecord) -> shown.Phase | None:
 
 
 def _is_timed(record: RunRecord) -> bool:
-    """Whether it is told when it will be done. What others took says little of a training that
-    runs: its own steps do, once one is done. (An import has none.)"""
+    """Whether the expected end is reported. How long other trainings took says little of one that
+    runs: its own steps do, once one is done. (An import has no steps.)"""
     if record.kind != "train" or record.state != shown.RunState.RUNNING:
         return record.state in shown.OWED
     if record.progress is not None and (record.progress.step or 0) > 0:
@@ -239,7 +239,7 @@ def _about(record: RunRecord) -> str:
 
 
 def counted(state: State) -> tuple[RunCount, ...]:
-    """The runs that are owed or failed, as the plan has them."""
+    """The numbers of runs that are owed or failed in the plan, by kind and state."""
     found: Counter[tuple[shown.RunKind, shown.RunState]]
     found = Counter((run.kind, run.state) for run in state.runs.values())
     return tuple(RunCount(kind=k, state=s, runs=n) for (k, s), n in sorted(found.items()))

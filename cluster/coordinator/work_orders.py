@@ -1,4 +1,4 @@
-"""Instructions and requests as pieces of work: everything a learner needs, by digest."""
+"""Instructions and requests as work orders: everything a learner needs, by digest."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tacl.compose.terms import MERGES
 
 
 def training(base: Base, submission: Submission) -> orders.TrainWork:
-    """The same inputs, the same run: who asked, and how often, does not matter."""
+    """The same inputs give the same run: who submits them, and how often, does not matter."""
     told = {"request_id", "owner", "private", "skipped", "notes", "rows"}
     parts = submission.model_dump(mode="json", exclude=told)
     run_id = identity("train", {"base": base.digest, "parent": None, **parts})
@@ -53,7 +53,7 @@ def refreshing(registry: Registry, base: Base, refresh: RefreshChampion) -> orde
 
 
 def fitting(base: Base, fit: FitHeads) -> orders.FitWork:
-    """Its tasks are listed later."""
+    """A fit of heads whose tasks are listed later, by `listed`."""
     unlisted = BlobRef(digest="", rows=len(fit.champions))
     return orders.FitWork(run_id=fit.run_id, base=base, owner=fit.owner, listed=unlisted)
 
@@ -65,11 +65,11 @@ def listed(
     champions: Champions,
     earlier: HeadFit | None = None,
 ) -> orders.FitWork:
-    """The work, once the list of its tasks is stored, with what an `earlier` fit has of the same
-    vectors. Takes as long as there are many: not under the lock."""
+    """Store the list of a fit's tasks, with the heads that an `earlier` fit has of the same
+    vectors, and return the work that names it. Slow with many tasks: not under the lock."""
     found = earlier.heads if earlier else {}
     submissions = {task.name: task.submission for task in registry.tasks(with_removed=True)}
-    now = registry.champion_references()  # one look for all: there may be thousands
+    now = registry.champion_references()  # one query for all: there may be thousands
     tasks = tuple(
         orders.FitTask(
             vector=now[task] if now[task].digest == digest else _vector(registry, task, digest),
@@ -93,8 +93,8 @@ def evaluation(
     materialized: bool,
     without: bool,
 ) -> orders.EvaluateWork:
-    """`fitted`: by task, the heads with which the model answers where not as trained. `judge`: rows
-    held out of the new task that it was fitted to."""
+    """`fitted`: by task, the heads with which the model answers instead of those of the training.
+    `judge`: rows held out of the new task that the model was fitted to."""
     names = dict.fromkeys(term.vector.task for term in model.terms)
     tasks = tuple(
         orders.TaskData(
@@ -136,8 +136,8 @@ def composing(
     shards: Mapping[str, Shard],
     teach: bool,
 ) -> orders.ComposeWork:
-    """`model` is the recipe as a plain sum; the order in which it was written means nothing.
-    `teach`: heads of what it adds are fitted under what comes out."""
+    """`model`: the recipe as a plain sum; the order of its terms means nothing. `teach`: whether
+    heads of the tasks that it adds are fitted under the result."""
     names = dict.fromkeys(term.vector.task for term in model.terms)
     taught = answering(model) if teach else ()
     merges = making.method in MERGES
@@ -172,8 +172,8 @@ def composing(
 
 
 def uses(work: orders.Work, task: str, purged: bool) -> bool:
-    """Whether it has to end when the task is removed. Models of removed tasks work on, until they
-    are purged; a training goes on without the samples."""
+    """Whether the work has to end when the task is removed. Models of removed tasks keep working
+    until these are purged; a training continues without the samples."""
     if isinstance(work, orders.RefreshWork) and task in {shard.task for shard in work.others}:
         return True
     of_a_model = isinstance(work, orders.EvaluateWork | orders.ComposeWork)
@@ -181,14 +181,14 @@ def uses(work: orders.Work, task: str, purged: bool) -> bool:
 
 
 def _with_first(registry: Registry, names: Collection[str]) -> list[tuple[TaskRecord, VectorRef]]:
-    """These tasks, in this order, each with the vector of its training; removed ones too."""
+    """These tasks, in this order, each with the vector of its training; includes removed tasks."""
     tasks = {task.name: task for task in registry.tasks(with_removed=True, names=names)}
     first = registry.first_references(names)
     return [(tasks[name], first[name]) for name in names]
 
 
 def _before_refreshes(versions: Mapping[int, VectorRef], vector: VectorRef) -> VectorRef | None:
-    """None where there was none."""
+    """The version from which refreshes made `vector`; None if it was never refreshed."""
     first = vector
     while first.parent is not None:
         first = versions[first.parent]
