@@ -1,7 +1,7 @@
-"""Which learners a coordinator takes over from the one before it, without I/O.
+"""Which learners a coordinator takes over from the previous one, without I/O.
 
-A learner does one attempt of a run, and the registry says which attempt of a run is the one that
-runs. So neither a learner that was given up nor a result that was recorded is counted again.
+A learner does one attempt of a run, and the registry says which attempt of a run is current. So
+neither a learner that was given up nor a result that was recorded counts again.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ class Attempt(NamedTuple):
 
 
 class Inherited(NamedTuple):
-    """Learners that go on, and those that are ended. A run that runs and is in neither has lost its
-    learner, and is started again."""
+    """Learners that continue, and those that are ended. A run that runs and is in neither has lost
+    its learner, and is started again."""
 
     adopted: frozenset[Attempt]
     orphans: frozenset[Attempt]
 
 
 def inherited(running: Iterable[Attempt], there: Iterable[Attempt]) -> Inherited:
-    """`running`: as the registry says; `there`: whose learners live, or are about to."""
+    """`running`: the current attempts in the registry; `there`: those that learners do, or will."""
     wanted, found = frozenset(running), frozenset(there)
     return Inherited(wanted & found, found - wanted)

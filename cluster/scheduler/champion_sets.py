@@ -1,7 +1,8 @@
-"""What heads are fitted on: the tasks that may teach, with their champions.
+"""Which heads are fitted together: those of the tasks that may teach, with their champions.
 
-Kept for each owner of private tasks, and for all others together: they, and one number, the sum of
-a hash of each. A champion that moves changes it in no time, however many tasks there are.
+Each owner of private tasks has a set, and all other tasks together: the champions, and one number,
+the sum of a hash of each. When a champion changes, the set is updated in constant time, however
+many tasks there are.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ MODULUS = 2**256
 
 
 def champion_sets(state: State) -> dict[str, ChampionSet]:
-    """By owner, "" for the tasks that nobody keeps private."""
+    """The sets by owner of private tasks, "" for open tasks."""
     if state.champion_sets is None:
         state.champion_sets = {}
         for task, vector in state.champions.items():
@@ -23,14 +24,14 @@ def champion_sets(state: State) -> dict[str, ChampionSet]:
 
 
 def before_champion_change(state: State, task: str, vector: str | None) -> None:
-    """Before the task's champion becomes another, by its digest, or leaves: None."""
+    """Call before the champion of a task changes to `vector`, a digest, or leaves (None)."""
     if state.champion_sets is not None:
         _put(state.champion_sets, state, task, vector)
     state.fits = None
 
 
 def champions(state: State, owner: str) -> Champions:
-    """What the fit for an owner is of."""
+    """The champions in the fit of an owner, those of open tasks included."""
     of, nobody = champion_sets(state), ChampionSet()
     return of.get("", nobody).champions | of.get(owner, nobody).champions
 

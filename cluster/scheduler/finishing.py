@@ -1,8 +1,8 @@
-"""About when runs will be done: an estimate for people, by which nothing is decided. No I/O.
+"""Estimates when runs will be done, for people: no decision depends on it. No I/O.
 
-What runs goes on at the pace of its latest steps; what waits takes as long as the latest of its
-kind did, and starts in the order of the queue where enough CPUs and GPUs come free. On which node,
-and who may pass whom, is not asked.
+What runs is taken to continue at the pace of its latest steps. What waits is taken to last as long
+as the latest runs of its kind, and to start in the order of the queue once enough CPUs and GPUs are
+free. On which node, and who may pass whom, is not considered.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from cluster.domain.status import RunState
 from cluster.scheduler.queue import free, in_order
 from cluster.scheduler.state import PlannedRun, State, Urgency
 
-HORIZON = 100  # runs that wait, and of which it is told
-KEPT = 4  # ended runs of a kind, by which the next is judged
-LOOKS = 16  # the latest at a run, by which its pace is judged: half a minute of leases of 2 s
-Kind = tuple[str, bool]  # of work, and whether its vector was there already
+HORIZON = 100  # waiting runs that get an estimate
+KEPT = 4  # ended runs of a kind, from which the next is estimated
+LOOKS = 16  # latest reports of a run, which give its pace: half a minute of leases of 2 s
+Kind = tuple[str, bool]  # of work, and whether its vector is imported
 
 
 class Steps(NamedTuple):
-    """Seconds since 1970, how far the run was, and of how many steps."""
+    """One report of a run: seconds since 1970, how far it was, and of how many steps."""
 
     at: float
     done: int
@@ -38,12 +38,12 @@ class Forecast:
     """How long runs take. Times are seconds since 1970."""
 
     def __init__(self) -> None:
-        self._each: dict[Kind, deque[float]] = {}  # seconds, for one of its size
+        self._each: dict[Kind, deque[float]] = {}  # seconds for one unit of size
         self._begun: dict[str, float] = {}
         self._looks: dict[str, deque[Steps]] = {}
 
     def begun(self, run_id: str, at: float) -> None:
-        """An attempt of it."""
+        """An attempt of the run started."""
         self.forget(run_id)
         self._begun[run_id] = at
 
@@ -54,12 +54,12 @@ class Forecast:
         looks.append(Steps(at, done, steps))
 
     def ended(self, state: State, run: PlannedRun, at: float) -> None:
-        """With a result."""
+        """The run ended with a result."""
         if run.run_id in self._begun:
             self.took(state, run, at - self._begun[run.run_id])
 
     def took(self, state: State, run: PlannedRun, seconds: float) -> None:
-        """One of its kind, to its result. How large a removed task was is not known."""
+        """Take in the time of a run with a result; not if its task, and so its size, is gone."""
         if run.task is not None and run.task not in state.tasks:
             return
         each = self._each.setdefault(_kind(run), deque(maxlen=KEPT))
@@ -70,8 +70,8 @@ class Forecast:
         self._looks.pop(run_id, None)
 
     def left(self, state: State, run: PlannedRun, now: float) -> float | None:
-        """Seconds of work; None where nothing tells: nothing of its kind has ended here, or it
-        takes longer than what has."""
+        """The seconds of work left; None if unknown: nothing of its kind has ended here, or the run
+        takes longer than those that have."""
         each = self._each.get(_kind(run))
         whole = median(each) * size_of(state, run) if each else None
         if run.state != RunState.RUNNING:
@@ -83,8 +83,8 @@ class Forecast:
 
 
 def rest(looks: Sequence[Steps], now: float) -> float | None:
-    """Seconds until all steps are done, at the pace between the looks. A silence beyond the longest
-    between two of them is time in which nothing was done. None until two looks differ."""
+    """Seconds until all steps are done, at the pace of the reports. Silence beyond the longest gap
+    between two reports is time in which nothing was done. None until two reports differ."""
     if not looks or looks[-1].done <= looks[0].done:
         return None
     first, last = looks[0], looks[-1]
@@ -108,8 +108,8 @@ def size_of(state: State, run: PlannedRun) -> int:
 
 
 def ends(state: State, left: Callable[[PlannedRun], float | None], now: float) -> dict[str, float]:
-    """When runs will be done, by id: of those that run, and of the first HORIZON that wait; `left`
-    are the seconds that each needs. What is not known, or waits for what is not, is left out."""
+    """When runs will be done, by id: those that run, and the first HORIZON that wait. `left`
+    returns the seconds that each needs. A run of unknown length, or behind one, is left out."""
     room = free(state)
     cpus = [now] * max(0, room.cpus)  # when each is free
     gpus = [now] * max(0, int(GPU_PARTS * room.gpus))

@@ -2,14 +2,14 @@
 
 - a refresh, a measure or a fit that nobody asked for: to what a person asked for, and to training
 - a training on one worker: to what a person waits for (evaluate, export, import, compose); one
-  with GPUs to what needs one too, which it leaves for nothing else
+  with GPUs only to what needs a GPU too
 - a training, or a refresh that was asked for, of a user beyond their minutes of the day: to what
-  another user waits for, who is within theirs, but upkeep
+  a user within theirs waits for, except upkeep
 
-It is told when it next says how far it is, keeps what it has done, and waits in the queue again.
-Nothing gives way whose place would not be enough, and no more than are needed. After MOST times a
-run is let alone, but for users beyond their minutes; with the patience of the queue, none waits for
-ever.
+A run learns of it when it next reports how far it is; it keeps what it has done, and waits in the
+queue again. A run gives way only where its place is enough, and no more runs do than are needed.
+After MOST times a run is left alone, except those of users beyond their minutes; with the patience
+of the queue, no run waits for ever.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ MOST = 2  # times that a run gives way
 
 
 def mark(state: State) -> None:
-    """Mark those that are to give way now; a mark that is needed no more is taken back."""
+    """Mark the runs that are to give way now, and remove marks that are no longer needed."""
     chosen = {run.run_id for run in giving_way(state)}
     for run in state.runs.values():
         run.gives_way = run.run_id in chosen
 
 
 def giving_way(state: State) -> list[PlannedRun]:
-    """Those in whose place the first starts that waits, in the order of the queue, and can."""
-    # Those that were told before, then upkeep, then those that were accepted last.
+    """Runs whose places let a waiting run start: the first, in the order of the queue, that can."""
+    # First those that are marked already, then upkeep, then those that were accepted last.
     running = sorted(state.running, key=lambda r: (not r.gives_way, -r.urgency, -r.number))
     for waiting in in_turn(state) if any(_could(state, run) for run in running) else ():
         able = [run for run in running if gives_way_to(state, run, waiting)]
@@ -41,12 +41,12 @@ def giving_way(state: State) -> list[PlannedRun]:
 
 
 def _could(state: State, run: PlannedRun) -> bool:
-    """To anything."""
+    """Whether the run could give way to anything."""
     return run.urgency != Urgency.AWAITED and (run.gave_way < MOST or run.user in state.over)
 
 
 def gives_way_to(state: State, run: PlannedRun, waiting: PlannedRun) -> bool:
-    """Where its place is enough."""
+    """Whether `run` would give way to `waiting`, if its place is enough."""
     if waiting.urgency == Urgency.UPKEEP or not _could(state, run):
         return False
     if run.urgency == Urgency.UPKEEP:
@@ -59,7 +59,7 @@ def gives_way_to(state: State, run: PlannedRun, waiting: PlannedRun) -> bool:
 
 
 def _fewest(state: State, needs: Needs, able: Sequence[PlannedRun]) -> list[PlannedRun]:
-    """As many as are enough, in their order; none where all are not."""
+    """As few of these as are enough, in their order; none if all together are not."""
     chosen = list[PlannedRun]()
     for run in able:
         if is_enough(state, needs, chosen):
@@ -74,8 +74,8 @@ def _fewest(state: State, needs: Needs, able: Sequence[PlannedRun]) -> list[Plan
 
 
 def is_enough(state: State, needs: Needs, chosen: Sequence[PlannedRun]) -> bool:
-    """Where each of several nodes has its own room, the place of a worker is a piece of one: which
-    it is nobody knows."""
+    """Whether a group fits once these runs have gone. If there are several nodes, the place of each
+    worker counts as a piece of room of its own: on which node it is, is not known."""
     given = [one.needs for one in chosen]
     if len(state.nodes) > 1:
         pieces = [Node(one.cpus, one.gpus) for one in given for _ in range(one.workers)]

@@ -1,14 +1,14 @@
 """Which part of a GPU work with vectors reserves, without I/O.
 
-Nobody says it of a measure, a fit, an evaluation or a composition: each has as much of one as the
-trainings of the vectors that it computes with, the largest of these parts, and one GPU at most,
-since it computes on one. A training holds more there than passes that learn nothing, so that
-the part is enough.
+No option sets it for a measure, a fit, an evaluation or a composition: each gets as much as the
+trainings of the vectors that it computes with, the largest of their parts, but at most one GPU,
+since it computes on one. A training holds more there than passes that learn nothing, so the
+part is enough.
 
-Where no node can give it now, beside what serving holds, one CPU does: nothing waits for a GPU that
-is not there. For one that others use it waits only while these are short or give way: where
-trainings keep all GPUs, or the CPUs beside them, it is done on a CPU, and nothing waits behind it
-for hours.
+If no node can give that now, beside what serving holds, the work gets a CPU: nothing waits for a
+GPU that does not exist. It waits for one in use only if the work there is short or gives way. Where
+trainings keep all GPUs, or the CPUs beside them, it is done on a CPU, so that nothing waits behind
+it for hours.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ WITH_VECTORS: tuple[RunKind, ...] = ("measure", "fit", "evaluate", "compose")
 
 
 def allot(state: State) -> None:
-    """Of each that waits what it needs, as things are now."""
+    """Set the needs of waiting work with vectors, as things are now."""
     able: dict[tuple[Needs, Urgency, str | None], bool] = {}  # by all that it depends on
     for run in state.queued:
         if run.kind not in WITH_VECTORS:
@@ -41,7 +41,7 @@ def allot(state: State) -> None:
 
 
 def unplaceable(state: State) -> Iterator[PlannedRun]:
-    """Those that were given what no node has any more: where their process was not there yet it
+    """Running work whose part of a GPU no node has any more: if its process had not started yet, it
     would wait for ever."""
     most = max((node.gpus for node in state.nodes), default=0)
     for run in state.running:
@@ -50,7 +50,8 @@ def unplaceable(state: State) -> Iterator[PlannedRun]:
 
 
 def _wanted(state: State, run: PlannedRun) -> float:
-    """Of tasks that were removed nothing is known; where all were, what it had before."""
+    """The part of a GPU that a run should have. Nothing is known of removed tasks; if all were
+    removed, the run keeps what it had."""
     known = (state.tasks[task] for task in _about(state, run) if task in state.tasks)
     parts = (min(1, task.options.gpus_per_worker) for task in known)
     return max(parts, default=run.needs.gpus)
@@ -64,9 +65,9 @@ def _about(state: State, run: PlannedRun) -> Iterable[str]:
 
 
 def _comes_soon(state: State, run: PlannedRun) -> bool:
-    """Whether there is its part of a GPU once what is short, and what gives way to it, has gone,
-    and a CPU beside it unless there is none elsewhere. The first is counted: what each node has
-    free may lag behind a run that has just ended."""
+    """Whether its part of a GPU is free once short work, and work that gives way to it, has gone;
+    and the CPUs beside it, unless it cannot start without a GPU either. The first is only counted:
+    what each node reports as free may lag behind a run that has just ended."""
     if not run.needs.gpus:
         return True
     holding = (one for one in state.running if one.needs.gpus)

@@ -1,8 +1,8 @@
-"""Which champions change the answers of other tasks most, found without a look at every pair.
+"""Finds the champions that change the answers of other tasks most, without reading every pair.
 
-For each champion `State.loudest` has a bound: no pair of its row has a larger share. Champions are
-looked at from the largest bound on, until the next bound is below what was found: `by_bound` has
-them in that order, so that a look costs the same however many there are.
+`State.loudest` has a bound for each champion: no pair of its row has a larger share. Champions are
+read from the largest bound on, until the next bound is below what was found. `by_bound` has them in
+that order, so the time does not depend on how many there are.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from cluster.scheduler.state import State
 
 
 class LoudPair(NamedTuple):
-    """`share`: the change of the answers of `on`, of what its own vector does to them."""
+    """`share`: the change of the answers of `on`, relative to what its own vector does to them."""
 
     share: float
     task: str  # whose champion
@@ -25,11 +25,11 @@ class LoudPair(NamedTuple):
 
 
 def loudest(state: State, sees: Callable[[str], bool], most: int) -> list[LoudPair]:
-    """Of tasks that are seen the pairs of the largest share, the largest first."""
+    """The `most` pairs with the largest shares, of tasks that are seen, the largest first."""
     found: list[LoudPair] = []
     for bound, task in reversed(state.by_bound):
         if len(found) == most and (bound, task) < found[0][:2]:
-            break  # also where many are equally loud: then those of the last names are told
+            break  # also if many are equally loud: then the last names are returned
         for pair in shares_of(state, task) if sees(task) else ():
             if sees(pair.on):
                 push = heapq.heappush if len(found) < most else heapq.heappushpop
@@ -38,14 +38,15 @@ def loudest(state: State, sees: Callable[[str], bool], most: int) -> list[LoudPa
 
 
 def bound(state: State, task: str) -> None:
-    """Anew, of everything that is known of a champion."""
+    """Recompute the bound of a champion from all that is known of it."""
     shares = (share_of(state, task, on) for on in state.rows[task] if on != task)
     forget(state, task)
     _put(state, task, max((share for share in shares if share is not None), default=0.0))
 
 
 def heard(state: State, task: str, on: str) -> None:
-    """A pair was measured. What a champion does to its own inputs, shares of others are of."""
+    """Raise bounds after a pair was measured. Shares of other vectors are relative to what a
+    champion does to its own inputs."""
     for one in state.columns[on] if task == on else (task,):
         share = share_of(state, one, on) if one != on else None
         if share is not None and share > state.loudest[one]:
@@ -54,7 +55,7 @@ def heard(state: State, task: str, on: str) -> None:
 
 
 def forget(state: State, task: str) -> None:
-    """Its champion is another, or gone."""
+    """Drop the bound of a champion that was replaced or is gone."""
     if (bound := state.loudest.pop(task, None)) is not None:
         del state.by_bound[bisect_left(state.by_bound, (bound, task))]
 
@@ -65,15 +66,15 @@ def _put(state: State, task: str, bound: float) -> None:
 
 
 def shares_of(state: State, task: str) -> Iterator[LoudPair]:
-    """Of a champion on the inputs of others, where both were measured."""
+    """Pairs of a champion and other tasks whose inputs were measured under both their vectors."""
     for on in state.rows[task]:
         if on != task and (share := share_of(state, task, on)) is not None:
             yield LoudPair(share, task, on)
 
 
 def share_of(state: State, task: str, on: str) -> float | None:
-    """None unless the answers of `on` were measured under both vectors. NaN is of a vector that
-    diverged: earlier versions accepted those."""
+    """None unless the answers of `on` were measured under both vectors and the share is finite: it
+    is not where a vector diverged, which earlier versions accepted."""
     effect, row = state.rows[task].get(on), state.rows.get(on)
     if effect is None or effect.answers is None or row is None:
         return None

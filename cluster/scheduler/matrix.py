@@ -1,8 +1,8 @@
-"""The matrix of what vectors do to inputs: a row for each champion, in it what was measured on the
-samples and heads of now.
+"""The matrix of what vectors do to inputs: a row for each champion, with what was measured on the
+present samples and heads.
 
-Kept beside it, so that nobody looks at every pair: whose rows have a task (`columns`), what says
-which row is measured next (`marks`), and of every row a bound of its shares (`loudest`).
+Indexes beside it save reading every pair: whose rows have a task (`columns`), what decides which
+row is measured next (`marks`), and a bound on the shares of every row (`loudest`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from cluster.scheduler.state import Effect, Mark, State
 
 
 def put_row(state: State, task: str, row: dict[str, Effect]) -> None:
-    """Of a new champion."""
+    """Set the row of a new champion."""
     drop_row(state, task)
     _place(state, task, row)
     bound(state, task)
@@ -24,7 +24,7 @@ def put_row(state: State, task: str, row: dict[str, Effect]) -> None:
 
 
 def restore(state: State, rows: Mapping[str, dict[str, Effect]]) -> None:
-    """All rows at once, in a state that has none; afterwards no event has to look at many."""
+    """Set all rows at once, in a state that has none; afterwards no event has to read many."""
     for task, row in rows.items():
         _place(state, task, row)
     for task in rows:
@@ -33,7 +33,7 @@ def restore(state: State, rows: Mapping[str, dict[str, Effect]]) -> None:
 
 
 def put(state: State, task: str, on: str, effect: Effect) -> None:
-    """A pair was measured."""
+    """Set the effect of a pair that was measured."""
     state.rows[task][on] = effect
     state.columns.setdefault(on, set()).add(task)
     state.marks.pop(task, None)
@@ -48,14 +48,14 @@ def drop_row(state: State, task: str) -> None:
 
 
 def drop_column(state: State, on: str) -> None:
-    """What was measured on this task is of samples, or of no head, that were before."""
+    """Drop what was measured on a task: its samples changed, it has its first head, or it left."""
     for task in state.columns.pop(on, ()):
         del state.rows[task][on]
         state.marks.pop(task, None)
 
 
 def mark(state: State, task: str) -> Mark:
-    """Worked out when it is asked for after a change."""
+    """The mark of a row, recomputed on first use after a change."""
     if task not in state.marks:
         row, own = state.rows[task], state.rows[task].get(task)
         others = [(on, effect) for on, effect in row.items() if on not in (task, GENERIC)]

@@ -1,8 +1,8 @@
 """What the coordinator decides, without I/O: handle(state, event) -> instructions.
 
-After every event the same questions are asked: which pairs are to be measured, which vectors
-refreshed, which runs started, and which give way. So nothing is lost when an instruction was not
-carried out: a state read from the registry again asks them again.
+After every event the same questions are decided: which pairs to measure, which vectors to refresh,
+which runs to start, and which give way. So nothing is lost if an instruction was not carried out:
+from a state that is rebuilt from the registry it follows again.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from cluster.scheduler.gpus import allot, unplaceable
 from cluster.scheduler.queue import next_run, starts
 from cluster.scheduler.state import Effect, Fail, MatrixCell, PlannedRun, Row, State, Stop
 
-DEATHS = 2  # processes a run may lose and be started again; one more and it has failed
+DEATHS = 2  # processes that a run may lose and be started again; with one more it fails
 
 
 def handle(state: State, event: facts.Event) -> list[facts.Instruction]:
-    """Change the state by one event, and say what is to be done now, in this order."""
+    """Change the state by one event, and return the instructions that follow, in order."""
     state.changes += 1
     instructions = list(_apply(state, event))
     instructions += owed.upkeep(state)
@@ -112,7 +112,7 @@ def _queue(state: State, event: facts.Requested) -> None:
 
 
 def _take_turn(state: State, run: PlannedRun) -> None:
-    """Who has nothing else of its kind waits from now on, however long ago theirs began."""
+    """A user without another run of this urgency waits from now on, whenever their last started."""
     whose = run.urgency, run.user
     others = (one for one in state.runs.values() if (one.urgency, one.user) == whose)
     if all(one is run or one.state == RunState.FAILED for one in others):
@@ -123,7 +123,7 @@ def _publish(state: State, event: facts.Published) -> None:
     task = state.tasks[event.task]
     near = {(event.task, other) for other in event.near if other in state.tasks}
     state.near |= near | {(other, one) for one, other in near}
-    if task.head != event.head:  # its first vector: now there are answers
+    if task.head != event.head:  # its first vector: now it has answers
         state.balance = granted(state.balance, task.allowance)
         task.head = event.head
         matrix.drop_column(state, event.task)
@@ -133,8 +133,8 @@ def _publish(state: State, event: facts.Published) -> None:
 
 
 def _promote(state: State, task: str, vector: facts.VectorVersion, measured: Row) -> None:
-    """The vector is the task's champion; of what was measured of it, what is of the samples and
-    heads of now."""
+    """Make the vector the task's champion. What was measured of it is kept if it was on the present
+    samples and heads."""
     champion_sets.before_champion_change(state, task, vector.digest)
     state.champions[task] = vector
     state.promoted.pop(task, None)
@@ -148,13 +148,13 @@ def _promote(state: State, task: str, vector: facts.VectorVersion, measured: Row
 
 
 def _is_of_now(state: State, name: str, shard: str, head: str) -> bool:
-    """Whether these are the samples and the head of a task that is there."""
+    """Whether these are the present samples and head of a task that exists."""
     task = state.tasks.get(name)
     return task is not None and (task.shard, task.head) == (shard, head)
 
 
 def _end(state: State, run_id: str, measured: Mapping[MatrixCell, Effect] | None = None) -> None:
-    """The run is done. Pairs it was to measure and did not are never asked for again."""
+    """The run is done. Pairs that it was to measure and did not are never ordered again."""
     run = state.runs.pop(run_id)
     if run.kind in owed.ONCE:
         state.done.add(run_id)
@@ -172,7 +172,8 @@ def _fail(state: State, run_id: str, cause: str) -> Fail:
 
 
 def _give_up(state: State, run_id: str) -> None:
-    """Nothing is decided by what was to be found of a user's model: it leaves."""
+    """The run failed. If it was to compute something of a user's model it leaves the plan: no
+    decision depends on that."""
     run = state.runs[run_id]
     run.state = RunState.FAILED
     state.unmeasurable.update(run.cells)
@@ -187,8 +188,8 @@ def _give_back(state: State, run: PlannedRun) -> None:
 
 
 def _remove(state: State, event: facts.Removed) -> Iterator[Stop]:
-    """As if it had never come: what its runs were about is asked again, without it. A vector that
-    was not due before is not due now, since nothing is measured anew."""
+    """Withdraw a task as if it had never arrived: what its runs were about is decided again,
+    without it. A vector that was not due before is not due now, since nothing is measured anew."""
     task = event.task
     touched = (run.run_id for run in state.runs.values() if _concerns(state, run, task))
     for run_id in dict.fromkeys((*event.runs, *touched)):  # some are not in the registry yet
@@ -211,7 +212,7 @@ def _remove(state: State, event: facts.Removed) -> Iterator[Stop]:
 
 
 def _ask(state: State, run: PlannedRun) -> None:
-    """What this run was about may be due for a refresh now."""
+    """Have it checked whether what this run was about is due for a refresh now."""
     state.ask.update(cell.task for cell in run.cells)
     if run.task is not None:
         state.ask.add(run.task)
@@ -227,7 +228,7 @@ def _concerns(state: State, run: PlannedRun, task: str) -> bool:
 
 
 def validate(state: State) -> None:
-    """Raise Inconsistent unless all that must hold after every event does."""
+    """Raises Inconsistent unless everything holds that must hold after every event."""
     wrong = list(_violations(state))
     if wrong:
         raise facts.Inconsistent("; ".join(wrong))

@@ -1,14 +1,14 @@
 """The queue and the room: which waiting run starts next, and why the others wait.
 
 What a person waits for (evaluate, export, import, compose) goes before training and a refresh that
-somebody asked for, and these before the upkeep of vectors and heads (measure, refresh, fit); but
-the first that waits of each lets at most MAX_BYPASSES runs of the others pass, then the room is
-kept for it. So none starves another, and a wide run is not starved by narrow ones. Within each,
-users take turns: next is who waits since the longest for a start, with what they asked for first;
-who took their minutes of the day comes last.
+somebody asked for, and these before the upkeep of vectors and heads (measure, refresh, fit). But
+the first waiting run of each urgency lets at most MAX_BYPASSES runs of the others pass, then the
+room is kept for it. So none starves another, and a wide run is not starved by narrow ones. Within
+an urgency, users take turns: next is the user who has waited longest for a start, with their first
+request; users who took their minutes of the day come last.
 
 Room is counted over all nodes, without what serving holds; each worker must also find room on one
-of them, by what the cluster says is free there. That may lag, and Ray places the workers: so a
+of them, by what the cluster reports as free there. That may lag, and Ray places the workers: so a
 group that was started may still wait in Ray for a moment.
 """
 
@@ -34,7 +34,7 @@ DOING: dict[RunKind, str] = {
 
 def needs_of(kind: RunKind, options: Options) -> Needs:
     """What a run reserves: a training its group, a refresh one worker, all other work one CPU, and
-    of a GPU what `gpus` says."""
+    the part of a GPU that `gpus` allots."""
     if kind in ("evaluate", "measure"):
         return ONE_CPU
     workers = options.workers if kind == "train" else 1
@@ -42,7 +42,7 @@ def needs_of(kind: RunKind, options: Options) -> Needs:
 
 
 def urgency_of(kind: RunKind, imports: bool = False, user: str | None = None) -> Urgency:
-    """`imports`: a training whose vector is there already; `user`: who asked for it."""
+    """`imports`: a training whose vector exists already; `user`: the requester."""
     if kind in ("evaluate", "compose") or imports:
         return Urgency.AWAITED
     is_long = kind == "train" or (kind == "refresh" and user is not None)
@@ -50,7 +50,7 @@ def urgency_of(kind: RunKind, imports: bool = False, user: str | None = None) ->
 
 
 def placeable(nodes: Iterable[Node], needs: Needs) -> bool:
-    """Whether the group fits when no other run does. Every worker lies on one node."""
+    """Whether the group fits when no other run does. Every worker must fit on one node."""
     return sum(_workers_on(node, needs) for node in nodes) >= needs.workers
 
 
@@ -61,7 +61,7 @@ def _workers_on(node: Node, needs: Needs) -> int:
 
 
 def free(state: State) -> Node:
-    """What neither a running run nor serving has, over all nodes; below 0 after a node was lost."""
+    """What neither running runs nor serving hold, over all nodes; below 0 after a node was lost."""
     taken = [run.needs for run in state.running]
     return Node(
         sum(n.cpus - n.held_cpus for n in state.nodes) - sum(n.workers * n.cpus for n in taken),
@@ -74,7 +74,7 @@ def _fits(state: State, run: PlannedRun) -> bool:
 
 
 def after_release(room: Node, given: Sequence[Needs]) -> Node:
-    """What there is once these groups have gone."""
+    """The room once these groups have gone."""
     cpus = room.cpus + sum(one.workers * one.cpus for one in given)
     return Node(cpus, room.gpus + sum(one.workers * one.gpus for one in given))
 
@@ -82,16 +82,16 @@ def after_release(room: Node, given: Sequence[Needs]) -> Node:
 def has_room(
     state: State, needs: Needs, given: Sequence[Needs], nodes_free: tuple[Node, ...]
 ) -> bool:
-    """Whether a group fits once the groups that are `given` have gone, and `nodes_free` is what
-    each node has left then; () where nothing says it but counting."""
+    """Whether a group fits once the groups that are `given` have gone. `nodes_free`: what each node
+    has left then; () if only counting tells."""
     counted = _is_enough(after_release(free(state), given), needs)
     counted = counted and _in_one_piece(state, needs, given)
     return counted and placeable(state.nodes, needs) and placeable(nodes_free or state.nodes, needs)
 
 
 def _in_one_piece(state: State, needs: Needs, given: Sequence[Needs] = ()) -> bool:
-    """Whether what is left can be more than parts of different GPUs, each too small: of workers
-    with more than half of one, each has its own, which only what fits beside it shares."""
+    """Whether the GPUs that are left can give parts large enough, not only scattered ones: a worker
+    with more than half of a GPU has one of its own, shared only with what fits beside it."""
     if not needs.gpus:
         return True
 
@@ -109,7 +109,7 @@ def _is_enough(room: Node, needs: Needs) -> bool:
 
 
 def _without(nodes: Iterable[Node], needs: Needs) -> tuple[Node, ...]:
-    """What is left when the group is placed node by node; the next look says where it really is."""
+    """What is left if the group is placed node by node; the next report says where it really is."""
     left: list[Node] = []
     workers = needs.workers
     for node in nodes:
@@ -136,8 +136,8 @@ def next_run(state: State) -> PlannedRun | None:
 
 
 def in_turn(state: State) -> list[PlannedRun]:
-    """Those of which the first that fits starts: first those that are late, then what takes
-    nothing of what each of these waits for."""
+    """Waiting runs in the order in which they are tried: the first that fits is started. Late ones
+    come first, then those that take nothing that a late one waits for."""
     firsts = _firsts(state)
     late = _late(state, firsts)
     kept = _kept(state, late)
@@ -146,7 +146,7 @@ def in_turn(state: State) -> list[PlannedRun]:
 
 
 def _kept(state: State, late: Iterable[PlannedRun]) -> list[PlannedRun]:
-    """The late ones for which room is kept: not where one has to let another late one go first."""
+    """The late runs for which room is kept: not those that would take from another of them."""
     kept = list[PlannedRun]()
     for run in late:
         if all(_leaves(state, one, run.needs) for one in kept):
@@ -155,8 +155,9 @@ def _kept(state: State, late: Iterable[PlannedRun]) -> list[PlannedRun]:
 
 
 def _leaves(state: State, late: PlannedRun, needs: Needs) -> bool:
-    """Whether there are the CPUs for both, also on the nodes that have the GPUs: the late one lacks
-    GPUs, which may take hours. Nothing is taken from it on nodes where it can never be."""
+    """Whether a run with these needs takes nothing that a late run waits for: the late one lacks
+    GPUs, which may take hours, and CPUs are left for it, also on the nodes with GPUs. Nodes that
+    can never hold it do not count."""
     room, kept = free(state), late.needs
     has_gpus = kept.workers * kept.gpus <= room.gpus and _in_one_piece(state, kept)
     if needs.gpus or not kept.gpus or has_gpus:
@@ -173,7 +174,7 @@ def _leaves(state: State, late: PlannedRun, needs: Needs) -> bool:
 
 
 def _firsts(state: State) -> list[PlannedRun]:
-    """Of each urgency the first that waits; one that no node can hold now keeps nobody waiting."""
+    """The first waiting run of each urgency; a run that no node can hold now is left out."""
     queued = state.queued
     able = {needs for needs in {run.needs for run in queued} if placeable(state.nodes, needs)}
     waiting: dict[Urgency, list[PlannedRun]] = {urgency: [] for urgency in Urgency}
@@ -184,12 +185,12 @@ def _firsts(state: State) -> list[PlannedRun]:
 
 
 def _turn(state: State, run: PlannedRun) -> tuple[bool, int, int]:
-    """The lowest is next."""
+    """The key by which the lowest is next."""
     return run.user in state.over, state.turns.get((run.urgency, run.user), -1), run.number
 
 
 def in_order(state: State) -> list[PlannedRun]:
-    """What waits, as it starts where there is room for each, and nothing else comes."""
+    """Waiting runs as they start if there is room for each and nothing else comes."""
     waiting = state.queued
     rounds = Counter[tuple[Urgency, str | None]]()
     keys = dict[str, tuple[Urgency, bool, int, int, int]]()
@@ -201,8 +202,8 @@ def in_order(state: State) -> list[PlannedRun]:
 
 
 def _late(state: State, firsts: Iterable[PlannedRun]) -> list[PlannedRun]:
-    """Those that have let enough others pass; none of a user who took their minutes: it would give
-    the room back that was kept for it."""
+    """Those that have let enough others pass; none of a user who took their minutes: it would have
+    to give back the room that was kept for it."""
     within = (run for run in firsts if run.user not in state.over)
     return [run for run in within if state.passed.get(run.urgency, 0) >= MAX_BYPASSES]
 
@@ -218,7 +219,7 @@ def waits_for(state: State, run: PlannedRun) -> WaitsFor:
 
 
 def reason(state: State, run: PlannedRun, visibility: Visibility = ALL) -> str:
-    """Why a queued run waits; what is not seen has no name."""
+    """Why a queued run waits; a task that is not seen is not named."""
     asked, room, waits = resources(run.needs), free(state), waits_for(state, run)
     if waits == WaitsFor.NODES:
         return f"needs {asked}; {describe(state.nodes)}"
@@ -239,7 +240,7 @@ def reason(state: State, run: PlannedRun, visibility: Visibility = ALL) -> str:
 
 
 def situation(state: State) -> object:
-    """What `waits_for` and `reason` say of any run depends on: while it is the same, so is that."""
+    """What `waits_for` and `reason` of any run depend on: while it is the same, so are they."""
     places = tuple((run.run_id, run.gives_way) for run in state.running)
     firsts = _firsts(state)
     turns = tuple(run.run_id for run in firsts)
@@ -248,7 +249,7 @@ def situation(state: State) -> object:
 
 
 def _ahead(state: State, run: PlannedRun) -> PlannedRun | None:
-    """The run that this one lets go first, though there is room for it."""
+    """The run that this one has to let go first, though there is room for it."""
     firsts = _firsts(state)
     kept = _kept(state, _late(state, firsts))
     blocks = (one for one in kept if one is run or not _leaves(state, one, run.needs))
@@ -258,7 +259,7 @@ def _ahead(state: State, run: PlannedRun) -> PlannedRun | None:
 
 
 def describe(nodes: Iterable[Node]) -> str:
-    """What a cluster has."""
+    """What a cluster has, in words."""
     each = [_has(node) for node in nodes]
     return f"the cluster has {_count(len(each), 'node')}: {'; '.join(each) or 'no room'}"
 
@@ -280,7 +281,7 @@ def _count(number: float, unit: str) -> str:
 
 
 def _name(run: PlannedRun, visibility: Visibility) -> str:
-    """A run in a sentence."""
+    """A run, in words."""
     task = run.task if run.task and visibility.sees(run.task) else "a private task"
     if run.kind == "train":
         return f"training {task}"

@@ -1,8 +1,8 @@
 """Which learner does the next piece of work, without I/O.
 
-To start a process, to import torch and to load the base takes as long as a short training. So a
-learner whose work ended well waits for a moment, and does what is started next, if that needs the
-same room. What it holds meanwhile counts as free: any other start ends it.
+Starting a process, importing torch and loading the base takes as long as a short training. So a
+learner whose work ended well waits briefly, and does what is started next if that needs the same
+room. What it holds meanwhile counts as free: any other start ends it.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from cluster.scheduler.state import Needs
 
-RUNS = 20  # of one learner: what libraries leave behind does not add up
-SECONDS = 3.0  # that one waits
+RUNS = 20  # of one learner, so that what libraries leave behind does not add up
+SECONDS = 3.0  # that an idle learner waits
 
 
 class IdleLearner(NamedTuple):
@@ -25,8 +25,8 @@ class IdleLearner(NamedTuple):
 
 
 class Next(NamedTuple):
-    """Who does a piece of work, None for a new learner; and those that end now, so that it has the
-    room that they hold."""
+    """The learner that does a piece of work, None for a new one; and the learners to end now, so
+    that it has the room that they hold."""
 
     learner: IdleLearner | None
     ended: frozenset[str]
@@ -39,8 +39,8 @@ def stays(needs: Needs, runs: int, most: int = RUNS) -> bool:
 
 
 def next_of(idle: Collection[IdleLearner], needs: Needs, there: Collection[str]) -> Next:
-    """The one that waits for the shortest of those that are `there`, and reserved what is needed
-    now. Where none did, all end: which of them is in the way only the cluster knows."""
+    """Of the learners that are `there` and reserved what is needed now, the one that has waited
+    least. If none did, all are ended: only the cluster knows which of them is in the way."""
     same = [one for one in idle if one.needs == needs and one.learner in there]
     if same:
         return Next(max(same, key=lambda one: one.since), frozenset())
@@ -48,5 +48,5 @@ def next_of(idle: Collection[IdleLearner], needs: Needs, there: Collection[str])
 
 
 def late(idle: Collection[IdleLearner], now: float) -> frozenset[str]:
-    """Those that have waited for long enough."""
+    """The learners that have waited for longer than SECONDS."""
     return frozenset(one.learner for one in idle if now - one.since > SECONDS)

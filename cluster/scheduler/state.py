@@ -1,6 +1,6 @@
-"""What the coordinator knows, the facts that change it, and what it can tell others to do.
+"""What the coordinator knows, the events that change it, and the instructions that it gives.
 
-The state is what the registry says plus what runs now; it can always be read from there again. An
+The state is what the registry says plus what runs now; it can always be rebuilt from there. An
 event is a fact that is in the registry already, or the fate of a process.
 """
 
@@ -29,8 +29,8 @@ class Urgency(IntEnum):
 
 
 class Node(NamedTuple):
-    """`held`: of these, what no run gets while serving, or another actor that stays, is there. A
-    part of a GPU is so many eighths."""
+    """The resources of a node. No run gets `held_cpus` and `held_gpus` of these, which serving, or
+    another actor that stays, holds. A part of a GPU is a multiple of 1/8."""
 
     cpus: int
     gpus: float = 0
@@ -50,25 +50,25 @@ ONE_CPU = Needs()
 
 
 class MatrixCell(NamedTuple):
-    """One pair to measure: by names for people, by digests for what it means."""
+    """One pair to measure: names are for people, digests identify it."""
 
     task: str  # whose vector
     vector: str
     on: str  # whose probe
     shard: str
-    head: str = ""  # of that task, once it has one
+    head: str = ""  # of task `on`, once it has one
 
 
 class Effect(NamedTuple):
-    """What a vector does to the inputs of a task: mean |J tau|, and the change of its answers."""
+    """What a vector does to a task's inputs: mean |J tau|, and the change of the task's answers."""
 
     tau_jp: float
-    answers: float | None = None  # of the logits behind its head; None where there was none yet
+    answers: float | None = None  # change of the logits behind its head; None before it had one
 
 
 class Mark(NamedTuple):
-    """Of a row: the most that its vector does to the inputs of another task, of what it does to its
-    own; and the newest task in it, but its own, by arrival."""
+    """Of a row: the most that its vector does to the inputs of another task, relative to what it
+    does to its own; and the newest other task in the row, by arrival."""
 
     loudness: float
     newest: int
@@ -80,7 +80,7 @@ Row = Mapping[tuple[str, str, str], Effect]
 
 @dataclass
 class PlannedTask:
-    """A task with samples in the store; GENERIC is one, without options of interest."""
+    """A task with samples in the sample store. GENERIC is one too; its options mean nothing."""
 
     ordinal: int
     options: Options
@@ -106,29 +106,29 @@ class VectorVersion:
 
 @dataclass
 class PlannedRun:
-    """A run that is owed, or failed, but none of a user's model that failed."""
+    """A run that is owed or failed; no failed run of a user's model."""
 
     run_id: str
     kind: RunKind
     number: int  # order of acceptance
     task: str | None = None
-    needs: Needs = ONE_CPU  # where its kind chooses none, of the nodes of now (`gpus`)
+    needs: Needs = ONE_CPU  # of a GPU, if no option says it, what `gpus` allots
     urgency: Urgency = Urgency.UPKEEP
     state: RunState = RunState.QUEUED  # or RUNNING, or FAILED (cancelled is the same here)
     deaths: int = 0
     cells: tuple[MatrixCell, ...] = ()  # of a measure
     others: frozenset[str] = frozenset()  # of a refresh: tasks whose rows it sees
-    owner: str = ""  # of a fit: whose private tasks are among its tasks, "" where none is
-    tasks: int = field(default=0, compare=False)  # about how many a fit is of
-    user: str | None = None  # the person who asked for it
+    owner: str = ""  # of a fit: the owner of the private tasks in it, "" if none
+    tasks: int = field(default=0, compare=False)  # of a fit: about how many it has
+    user: str | None = None  # the requester
     # of a user's model: by task the fitted head that it is evaluated with, "" for none
     model: dict[str, str] = field(default_factory=dict[str, str])
-    # of what works with vectors the part of a GPU that it is to have; None: not worked out yet
+    # of work with vectors: the part of a GPU that it should have; None: not computed yet
     gpus: float | None = field(default=None, compare=False)
     gives_way: bool = False  # it is to give its place back (`giving_way`)
     gave_way: int = 0  # times, since this process began
-    # what this process took of the balance for it, and gives back where it ends before its start is
-    # recorded, which sets it to 0
+    # what this process took from the balance for it; given back if it ends before its start is
+    # recorded, which sets this to 0
     cost: int = field(default=0, compare=False)
 
 
@@ -137,7 +137,7 @@ Champions = dict[str, str]  # by task the digest of its vector
 
 @dataclass
 class ChampionSet:
-    """Champions that heads are fitted of, and a number that says which they are."""
+    """Champions whose heads are fitted together, and a number that identifies the set."""
 
     number: int = 0
     champions: Champions = field(default_factory=Champions)
@@ -145,23 +145,23 @@ class ChampionSet:
 
 @dataclass
 class State:
-    """Everything the decisions depend on. Changed by `handle` only."""
+    """Everything that decisions depend on. Only `handle` changes it."""
 
     base: str  # digest
     nodes: tuple[Node, ...] = ()
-    free: tuple[Node, ...] = ()  # of each node, as the cluster says; () where it says nothing
+    free: tuple[Node, ...] = ()  # by node, as the cluster reports; () if it does not
     tasks: dict[str, PlannedTask] = field(default_factory=dict[str, PlannedTask])
-    # of the private tasks, removed ones too
+    # by private task, removed ones too
     owners: dict[str, str] = field(default_factory=dict[str, str])
     champions: dict[str, VectorVersion] = field(default_factory=dict[str, VectorVersion])
     # champion's task -> on -> what is measured
     rows: dict[str, dict[str, Effect]] = field(default_factory=dict[str, dict[str, Effect]])
-    # beside it (`matrix`): on -> whose rows have it; and of every row which is measured next
+    # derived from it (`matrix`): on -> whose rows have it; by row, what decides when it is measured
     columns: dict[str, set[str]] = field(default_factory=dict[str, set[str]], compare=False)
     marks: dict[str, Mark] = field(default_factory=dict[str, Mark], compare=False)
-    # of every row a bound of what it does to the answers of others (`loudest`)
+    # by row, a bound on how much it changes the answers of others (`loudest`)
     loudest: dict[str, float] = field(default_factory=dict[str, float], compare=False)
-    # the same, the smallest first
+    # the same bounds, the smallest first
     by_bound: list[tuple[float, str]] = field(
         default_factory=list[tuple[float, str]], compare=False
     )
@@ -169,7 +169,7 @@ class State:
     near: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
     unmeasurable: set[MatrixCell] = field(default_factory=set[MatrixCell])  # their run failed
     runs: dict[str, PlannedRun] = field(default_factory=dict[str, PlannedRun])
-    # ids of refreshes and fits that are done: they are not asked for again
+    # ids of refreshes and fits that are done: they are not ordered again
     done: set[str] = field(default_factory=set[str])
     # runs of other urgencies started while the first of this one waits
     passed: dict[Urgency, int] = field(default_factory=dict[Urgency, int])
@@ -182,18 +182,18 @@ class State:
     over: frozenset[str] = frozenset()  # users whose runs took their minutes of a day
     ask: set[str] = field(default_factory=set[str])  # tasks whose vector may be due for a refresh
     balance: int = 0  # what may be spent on measuring and refreshing (`budget`)
-    refreshes: int = 0  # since this process began: they take turns
-    # tasks whose champion changed, the last ones at the end
+    refreshes: int = 0  # since this process began: decides whose turn it is
+    # tasks whose champion changed, the latest at the end
     promoted: dict[str, None] = field(default_factory=dict[str, None], compare=False)
     numbers: int = 0
-    changes: int = field(default=0, compare=False)  # events that it heard
-    # runs that fit the heads of the champions of now, each with the owner of the private ones among
-    # them; None: not worked out yet
+    changes: int = field(default=0, compare=False)  # events handled so far
+    # ids of runs that fit the heads of the present champions, each with the owner of the private
+    # tasks in it; None: not computed yet
     fits: dict[str, str] | None = field(default=None, compare=False)
-    # beside it: by the owner of private tasks, "" for all others, what fits are of; None: not
-    # worked out yet
+    # for these: by the owner of private tasks, "" for all other tasks, the champions to fit; None:
+    # not computed yet
     champion_sets: dict[str, ChampionSet] | None = field(default=None, compare=False)
-    # about when runs will be done, as of the last look: told, and nothing is decided by it
+    # estimated ends of runs, as of the last look: only reported, no decision depends on them
     ends: dict[str, float] = field(default_factory=dict[str, float])
 
     @property
@@ -218,7 +218,7 @@ class NodesChanged:
 
 @dataclass(frozen=True)
 class MinutesTaken:
-    """Whose runs took more than a user's minutes of a day, of all that have runs now."""
+    """Of all users with runs now, those whose runs took more than a user's minutes of a day."""
 
     users: frozenset[str]
 
@@ -243,11 +243,11 @@ class Promoted:
 
 @dataclass(frozen=True)
 class Removed:
-    """A task's samples and vectors are withdrawn, and with them the runs that use them."""
+    """A task's samples and vectors are withdrawn, and the runs that use them."""
 
     task: str
     runs: tuple[str, ...]
-    anew: tuple[str, ...] = ()  # runs that met its samples, and begin again without what they met
+    anew: tuple[str, ...] = ()  # runs that met its samples, and start again without
 
 
 @dataclass(frozen=True)
@@ -263,7 +263,7 @@ class Requested(RunEvent):
     task: str | None
     needs: Needs
     urgency: Urgency
-    user: str | None = None  # who asked for it
+    user: str | None = None  # the requester
     model: dict[str, str] = field(default_factory=dict[str, str])  # as in PlannedRun
 
 
@@ -288,21 +288,21 @@ class CellsMeasured(RunEvent):
 
 
 class Ended(RunEvent):
-    """A run ended and changed nothing that is decided here: evaluated, composed, or refused to
-    refresh."""
+    """A run ended and changed nothing that matters for decisions: an evaluation, a composition, or
+    a refresh that was not accepted."""
 
 
 class Cancelled(RunEvent):
-    """Somebody wants this run no more; it may be queued again."""
+    """A run is no longer wanted; it may be queued again."""
 
 
 class PlaceGivenBack(RunEvent):
-    """A run gave its place back before its end; it goes on from what it keeps."""
+    """A run gave its place back before its end; it continues later from what it kept."""
 
 
 @dataclass(frozen=True)
 class Forgotten:
-    """Runs that are done and whose results nobody needs any more; they may be asked for again."""
+    """Runs that are done and whose results nobody needs any more; they may be ordered again."""
 
     runs: frozenset[str]
 
@@ -316,7 +316,7 @@ class Died(RunEvent):
 
 @dataclass(frozen=True)
 class Failed(RunEvent):
-    """A run ended with an error, which it would meet again."""
+    """A run ended with an error that it would meet again."""
 
     cause: str
 
@@ -340,7 +340,7 @@ class Start(Instruction):
 
 @dataclass(frozen=True)
 class Measure(Instruction):
-    """Accept a run that measures these pairs. `cost`: of what the arrivals may."""
+    """Accept a run that measures these pairs. `cost`: what it takes from the balance."""
 
     cost: int
     cells: tuple[MatrixCell, ...]
@@ -359,8 +359,8 @@ class RefreshChampion(Instruction):
 
 @dataclass(frozen=True)
 class FitHeads(Instruction):
-    """Accept a run that fits the heads of these champions.
-    `owner`: whose private tasks are among them, "" where none is."""
+    """Accept a run that fits the heads of these champions. `owner`: of the private tasks among
+    them, "" if there are none."""
 
     owner: str
     champions: Champions
@@ -368,7 +368,7 @@ class FitHeads(Instruction):
 
 @dataclass(frozen=True)
 class Requeue(Instruction):
-    """`cause`: of the loss of its process; None where it gave way."""
+    """Queue a run again. `cause`: how its process was lost; None if it gave way."""
 
     cause: str | None
 
@@ -380,10 +380,10 @@ class Fail(Instruction):
 
 @dataclass(frozen=True)
 class Stop(Instruction):
-    """End the process of a run, if there is one; the registry knows already."""
+    """End the process of a run, if there is one; the registry has recorded why already."""
 
-    forget: bool = False  # its checkpoints too
+    forget: bool = False  # delete its checkpoints too
 
 
 class Inconsistent(Exception):
-    """The state contradicts itself: a defect of this program."""
+    """The state contradicts itself: a bug in this program."""

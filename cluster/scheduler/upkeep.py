@@ -1,9 +1,9 @@
-"""What becomes of vectors when tasks arrive: which pairs are measured, which vectors refreshed,
-whose heads fitted again.
+"""What becomes of vectors when tasks arrive: which pairs are measured, which vectors are refreshed,
+and which heads are fitted again.
 
 What an arrival may cost is bounded (`budget`). First the newcomer's probe is measured under older
-vectors, the loudest first; then those that change most answers are refreshed, once for all that
-arrived since; with what is left other pairs are measured. What waits is asked again at the next
+vectors, the loudest first; then those that change most answers are refreshed, once for all tasks
+that arrived since; what is left is spent on other pairs. What waits is decided again at the next
 arrival. Arrivals of short trainings save up for a refresh that is due before more is measured.
 """
 
@@ -27,17 +27,17 @@ from cluster.scheduler.state import MatrixCell, Measure, PlannedRun, RefreshCham
 REFRESH_FROM = 0.2  # relative tau_jp on a shard the vector has not met, from which it is refreshed
 MEASURE_BATCH = 64  # pairs in one piece of work
 COLUMN = 16  # vectors that are measured on a newcomer's probe before any is refreshed
-LOOKED_AT = 128  # vectors: among those it is found what is measured next
-RECENT = 32  # the newest tasks: on their probes vectors are measured, and against them refreshed
-ONCE: tuple[RunKind, ...] = ("refresh", "fit")  # of the same inputs
+LOOKED_AT = 128  # vectors among which the next to be measured is chosen
+RECENT = 32  # newest tasks: vectors are measured on their probes, and refreshed against them
+ONCE: tuple[RunKind, ...] = ("refresh", "fit")  # done once for the same inputs
 SHARED = 4  # arrivals that a refresh waits for while others are being trained
-TURN = 4  # of so many refreshes one is of the vector that waits longest
+TURN = 4  # in this many refreshes, one is of the vector that has waited longest
 
-Orders = tuple[list[str], list[str]]  # the same tasks
+Orders = tuple[list[str], list[str]]  # tasks in two orders
 
 
 def upkeep(state: State) -> Iterator[facts.Instruction]:
-    """What is due now, of what the budget has room for."""
+    """What is due now, as far as the budget has room for it."""
     if _saves(state):
         yield from _measures(state, _own(state))
     else:
@@ -60,7 +60,7 @@ def _pay(state: State, run: PlannedRun) -> None:
 
 
 def unspent(state: State, run_ids: Iterable[str]) -> int:
-    """What was taken of the balance for those of these runs that did not start."""
+    """What was taken from the balance for runs among these that did not start."""
     return sum(state.runs[run_id].cost for run_id in run_ids if run_id in state.runs)
 
 
@@ -68,8 +68,8 @@ def unspent(state: State, run_ids: Iterable[str]) -> int:
 
 
 def is_measured(state: State, task: str, on: str) -> bool:
-    """Whether a vector of `task` may be measured on the probe of `on`. Whoever withholds samples
-    withholds the probe: only the own vector is measured there."""
+    """Whether a vector of `task` may be measured on the probe of `on`. A task that withholds
+    samples withholds its probe: only its own vector is measured there."""
     return task == on or shares(state, on)
 
 
@@ -89,7 +89,7 @@ def _active(state: State, kind: RunKind, task: str | None = None) -> bool:
 
 
 def _measures(state: State, wanted: Iterator[MatrixCell]) -> Iterator[Measure]:
-    """One measure at a time: what goes missing meanwhile makes the next batch."""
+    """Order one measure at a time: pairs that come to be missing meanwhile make the next batch."""
     most = min(MEASURE_BATCH, budget.cells(state.balance))
     if most == 0 or _active(state, "measure"):
         return
@@ -110,22 +110,23 @@ def could_measure(state: State) -> bool:
 
 
 def _own(state: State) -> Iterator[MatrixCell]:
-    """Vectors that are not measured on their own inputs, without which nothing is known of them."""
+    """Pairs of vectors and their own inputs, without which nothing is known of a vector."""
     return _able(state, ((task, task) for task, row in state.rows.items() if task not in row))
 
 
 def _unmeasured(state: State, met: bool) -> Iterator[MatrixCell]:
-    """Pairs that are not measured: on own inputs, then on the newest task first. Those that were
-    not `met` are few at a time: what is known of them decides about refreshes. A vector has met a
-    newer task only if it became champion since."""
+    """Pairs that are not measured, on the newest task first. With `met`, of vectors and tasks that
+    they have met. Without, of vectors and tasks that they have not met, own inputs first: up to
+    COLUMN vectors on each task, which decide about refreshes. A vector has met a newer task only if
+    it became champion since."""
     if not met:
         yield from _own(state)
-    orders: dict[str | None, Orders] = {}  # they take long, and are the same on most
+    orders: dict[str | None, Orders] = {}  # computed once: slow, and the same for most tasks
     for on in _recent(state):
         there = (task for task in state.columns.get(on, ()) if _is_new(state, task, on))
         known = 0 if met else sum(1 for _ in islice(there, COLUMN))
         if known < COLUMN:
-            whose = None if met else state.owners.get(on)  # of others' none is new on it
+            whose = None if met else state.owners.get(on)  # it is new only to its owner's vectors
             if whose not in orders:
                 among = islice(reversed(state.promoted), LOOKED_AT) if met else state.rows
                 theirs = (t for t in among if whose in (None, state.tasks[t].owner))
@@ -136,7 +137,7 @@ def _unmeasured(state: State, met: bool) -> Iterator[MatrixCell]:
 
 
 def _lacking(state: State, on: str, met: bool, orders: Orders) -> Iterator[str]:
-    """Whose vectors are not measured on a task and could be: the first of each order, then the
+    """Tasks whose vectors could be measured on `on` and are not: the first of each order, then the
     second of each, and so on."""
 
     def lacks(task: str) -> bool:
@@ -152,14 +153,14 @@ def _lacking(state: State, on: str, met: bool, orders: Orders) -> Iterator[str]:
 
 
 def _able(state: State, pairs: Iterator[tuple[str, str]]) -> Iterator[MatrixCell]:
-    """Without those whose run failed, and those of the same kind of data."""
+    """The cells of pairs, without those whose run failed and those of the same kind of data."""
     cells = (cell_of(state, task, on) for task, on in pairs if (task, on) not in state.near)
     return (cell for cell in cells if cell not in state.unmeasurable)
 
 
 def _orders(state: State, tasks: Iterable[str]) -> Orders:
-    """From the loudest vector on, and from the one that was measured on no newcomer for longest;
-    LOOKED_AT of each."""
+    """At most LOOKED_AT of the tasks in each of two orders: the loudest vector first, and first the
+    one that was measured on no newcomer for longest."""
     marks = [(matrix.mark(state, task), task) for task in tasks]
     loudest = heapq.nsmallest(LOOKED_AT, ((-mark.loudness, task) for mark, task in marks))
     longest = heapq.nsmallest(LOOKED_AT, ((mark.newest, task) for mark, task in marks))
@@ -167,7 +168,7 @@ def _orders(state: State, tasks: Iterable[str]) -> Orders:
 
 
 def _recent(state: State) -> Iterator[str]:
-    """The newest tasks whose answers are known, and the generic samples; the newest first."""
+    """The RECENT newest tasks whose answers are known, generic samples included; newest first."""
     tasks = reversed(state.tasks.items())  # they are by arrival
     return islice((name for name, task in tasks if task.head or name == GENERIC), RECENT)
 
@@ -176,19 +177,19 @@ def _recent(state: State) -> Iterator[str]:
 
 
 def _saves(state: State) -> bool:
-    """Whether what there is, too little for a refresh, is kept for one that is due."""
+    """Whether the balance, too small for a refresh, is kept for one that is due."""
     if state.balance >= budget.REFRESH:
         return False
     due = (refresh_of(state, task).run_id for task in state.ask if is_due(state, task))
     if any(is_owed(state, run_id) for run_id in due):
         return True
-    state.ask = {task for task in state.ask if is_due(state, task)}  # the others are done with
+    state.ask = {task for task in state.ask if is_due(state, task)}  # the others are settled
     return False
 
 
 def _refreshes(state: State) -> Iterator[RefreshChampion]:
-    """Once what decides is measured, and arrivals are gathered: of the vectors that are due those
-    that do the most, and now and then the one that waits longest."""
+    """Once what decides is measured and arrivals are gathered, refresh the due vectors that do the
+    most, and now and then the one that has waited longest."""
     if state.balance < budget.REFRESH or _active(state, "measure"):
         return
     state.ask = {task for task in state.ask if is_due(state, task)}
@@ -210,15 +211,16 @@ def _refreshes(state: State) -> Iterator[RefreshChampion]:
 
 
 def _gathers(state: State) -> bool:
-    """Whether a refresh would have to be made again soon: a task is being trained. But it waits for
-    no more than SHARED of them."""
+    """Whether refreshes wait because a task is being trained: they would have to be repeated soon.
+    They wait for no more than SHARED such tasks."""
     training = (run for run in state.runs.values() if run.kind == "train")
     coming = any(r.state != RunState.FAILED and placeable(state.nodes, r.needs) for r in training)
     return coming and all(len(disturbed(state, task)) < SHARED for task in state.ask)
 
 
 def _next(state: State, due: Mapping[str, float]) -> str:
-    """Of those that are due, with what they do. Whoever waits longest has met the fewest."""
+    """The next of the tasks in `due`, which has what each does. A vector that has waited longest
+    has met the fewest shards."""
     if state.refreshes % TURN == TURN - 1:
         return min(due, key=lambda task: (len(state.champions[task].seen), task))
     return min(due, key=lambda task: (-due[task], task))
@@ -234,7 +236,7 @@ def is_due(state: State, task: str) -> bool:
 
 def disturbed(state: State, task: str) -> list[str]:
     """The tasks that its champion has not met, and whose inputs it moves by more than REFRESH_FROM
-    of what it does to its own; those of whose answers it changes most first."""
+    of what it does to its own; first those whose answers it changes most."""
     row = state.rows[task]
     own = row[task].tau_jp if task in row else 0.0
     moved = (on for on, effect in row.items() if own and effect.tau_jp > REFRESH_FROM * own)
@@ -243,13 +245,13 @@ def disturbed(state: State, task: str) -> list[str]:
 
 
 def harm(state: State, task: str) -> float:
-    """How much its champion changes the answers of those it disturbs, over all of them."""
+    """How much its champion changes the answers of the tasks that it disturbs, in sum."""
     return sum(_changed(state, task, on) for on in disturbed(state, task))
 
 
 def _changed(state: State, task: str, on: str) -> float:
-    """The change of the answers of `on`, of what its own vector does to them; of the features where
-    no answers were measured."""
+    """The change of the answers of `on`, relative to what its own vector does to them. If no
+    answers were measured, the change of the features, relative to that on the vector's own task."""
     effect, own = state.rows[task][on], state.rows.get(on, {}).get(on)
     if effect.answers is not None and own and own.answers:
         return effect.answers / own.answers
@@ -257,8 +259,8 @@ def _changed(state: State, task: str, on: str) -> float:
 
 
 def _is_new(state: State, task: str, on: str) -> bool:
-    """Whether the champion has not met a task that has answers. What is of the same kind of data as
-    its own is not held against it."""
+    """Whether the champion has not met a task that has answers. A task of the same kind of data as
+    its own is never new to it."""
     probe = state.tasks[on]
     if on in (task, GENERIC) or (task, on) in state.near or not probe.head:
         return False
@@ -268,13 +270,13 @@ def _is_new(state: State, task: str, on: str) -> bool:
 
 
 def _visibility(state: State, task: str) -> Visibility:
-    """Whose samples the vector of a task may be refreshed against."""
+    """Which samples the vector of a task may be refreshed against."""
     return Visibility(state.tasks[task].owner, state.owners)
 
 
 def refresh_of(state: State, task: str) -> RefreshChampion:
     """The refresh of a task's champion against the shards of those it disturbs and of the newest;
-    the same inputs, the same id."""
+    the same inputs give the same id."""
     vector, known, visibility = state.champions[task], state.tasks, _visibility(state, task)
     worst = dict.fromkeys(disturbed(state, task)[:RECENT])
     newest = islice(reversed(known), 2 * RECENT)
@@ -290,9 +292,9 @@ def refresh_of(state: State, task: str) -> RefreshChampion:
 
 
 def is_current(state: State, run: PlannedRun) -> bool:
-    """Whether a failed run is worth another try: a fit is not when champions have changed, a
-    measure not when all its pairs have, a refresh not when there is another one, or when the vector
-    or the samples are no longer those of then."""
+    """Whether a failed run is worth another try. Not worth it are a fit if champions have changed,
+    a measure if all its pairs have, and a refresh if another is owed or its vector or samples
+    changed."""
     if run.kind == "fit":
         return run.run_id in fits(state)
     if run.kind == "measure":
@@ -307,8 +309,8 @@ def is_current(state: State, run: PlannedRun) -> bool:
 
 
 def _fits(state: State) -> Iterator[facts.FitHeads]:
-    """One at a time, and when vectors rest: what is measured or refreshed may move them."""
-    if not rests(state):  # which fits there are is worked out where it matters
+    """Order one fit at a time, when vectors rest: what is measured or refreshed may move them."""
+    if not rests(state):  # the fits are computed only when needed
         return
     for run_id, owner in fits(state).items():
         if is_owed(state, run_id):
@@ -319,7 +321,8 @@ def _fits(state: State) -> Iterator[facts.FitHeads]:
 
 
 def rests(state: State) -> bool:
-    """A refresh that no node can hold, as when one with a GPU was lost, keeps no head waiting."""
+    """Whether no measure, refresh or fit is owed. A refresh that no node can hold, as when one with
+    a GPU was lost, does not count."""
     owed = (run for run in state.runs.values() if run.state != RunState.FAILED)
     return not any(
         run.kind in ("measure", "fit")
@@ -333,18 +336,19 @@ def is_owed(state: State, run_id: str) -> bool:
 
 
 def concerns(state: State, run: PlannedRun, task: str) -> bool:
-    """Whether a fit has the task's champion among its own: whoever asked for it saw that one."""
+    """Whether a run is a fit of heads that includes the task's champion: it includes those of all
+    teaching tasks that its owner sees."""
     known = state.tasks.get(task)
     there = known is not None and known.teaches and task in state.champions
     return run.kind == "fit" and there and Visibility(run.owner, state.owners).sees(task)
 
 
 def fits(state: State) -> dict[str, str]:
-    """Whose heads are fitted together: those of all tasks that nobody keeps private; and for every
-    owner of private tasks, these with them. Who withholds samples is left out. By the id of the run
-    the owner, "" for everybody's.
+    """The runs that fit the heads of present champions, with their owners: for "" those of all open
+    tasks; for every owner of private tasks, these and theirs. Tasks that withhold samples are left
+    out.
 
-    Most events move no champion: it is worked out once for all that follow.
+    Most events change no champion, so the result is kept until one does.
     """
     if state.fits is None:
         of = champion_sets(state)
