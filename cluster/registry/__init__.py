@@ -1,10 +1,10 @@
-"""The registry: everything that is kept, in SQL. Only the coordinator writes it; others of the
-cluster's processes may read it (`read_only`).
+"""The registry: everything that is kept, in SQL. Only the coordinator writes it; other processes of
+the cluster may read it (`read_only`).
 
 Every public write is one transaction and can be repeated: what is there already stays as it is.
-One file for each kind of thing that is kept, with its rows' class, its reads and its writes; what
-is written within a larger transaction is a function of the connection there. `schema` has the
-tables, `database` how they are opened.
+Each kind of thing that is kept has a file, with its rows' class, its reads and its writes; what is
+written within a larger transaction is a function of the connection there. `schema` has the tables,
+`database` how they are opened.
 """
 
 from __future__ import annotations
@@ -51,4 +51,4 @@ class Registry(
     RunTimes,
     Journal,
 ):
-    """One database; see the module's docstring. `url` as SQLAlchemy reads it."""
+    """One database; see the module's docstring. `url`: as SQLAlchemy reads it."""

@@ -39,7 +39,7 @@ class AliasTable(Database):
         return self.aliases_of([task]).get(task, {})
 
     def aliases_of(self, tasks: Collection[str]) -> dict[str, dict[str, int]]:
-        """By task, of those that have any."""
+        """By task, aliases and their versions; tasks without any are left out."""
         found: dict[str, dict[str, int]] = {}
         for row in self._rows(_ALIASES, task=tasks):
             found.setdefault(row.task, {})[row.name] = row.version
@@ -48,8 +48,8 @@ class AliasTable(Database):
     def move_alias(
         self, task: str, name: str, version: int, expected: int | None, request: Request
     ) -> None:
-        """Compare and swap. `expected` is the version it must have now: None for none yet, ANY for
-        whatever it is. AliasMoved when it has another."""
+        """Compare and swap. `expected`: the version that it must have now, None for none yet, ANY
+        for whatever it is. Raises AliasMoved when it has another."""
         with self._write(request=request) as db:
             found = value(db, ALIAS.c.version, task=task, name=name)
             if expected not in (ANY, found):
@@ -62,7 +62,7 @@ class AliasTable(Database):
                 log(db, "alias", f"{name}: {_said(found)} -> v{version}", task)
 
     def alias_changes(self, task: str, after: int = 0, most: int = ALL) -> list[AliasChange]:
-        """Of every alias of a task, oldest first, at most so many after the first ones."""
+        """Changes of a task's aliases, oldest first: at most `most`, after the first `after`."""
         with self._read() as db:
             rows = db.execute(_MOVES, of(task=task) | {"after": after, "most": most})
             return [AliasChange(**row._mapping) for row in rows]
@@ -76,7 +76,7 @@ def is_champion(table: sa.Table) -> sa.ColumnElement[bool]:
 def move(
     db: sa.Connection, task: str, name: str, found: int | None, version: int, cause: str
 ) -> None:
-    """From the version that was found in this transaction."""
+    """Move an alias from the version `found`, which was read in this transaction."""
     put_over(db, ALIAS, {"task": task, "name": name}, version=version)
     put(db, MOVE, task=task, name=name, came_from=found, version=version, cause=cause)
 

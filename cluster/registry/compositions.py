@@ -1,8 +1,8 @@
 """Users and the recipes that are their models.
 
-A composition that is more than a sum is made by a run. The user who asked awaits it: when the run
-ends, the transaction that records it moves the user's model, unless they composed something else
-meanwhile.
+A composition that is more than a sum is made by a run. The user who requested it awaits it: when
+the run ends, the transaction that records it makes it the user's model, unless they composed
+something else meanwhile.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _MODELS = (
 _RECIPES = sa.select(COMPOSITION.c.digest, COMPOSITION.c.terms, MADE.c.merged).join(
     MADE, MADE.c.digest == COMPOSITION.c.digest, isouter=True
 )
-# Of each recipe it is asked: a list of all users would be made for every page.
+# By EXISTS for each recipe: otherwise a list of all users would be made for every page.
 _RECIPES_AFTER = (
     _RECIPES.where(sa.exists().where(USER.c.composition == COMPOSITION.c.digest))
     .where(COMPOSITION.c.digest > sa.bindparam("of_digest", type_=STRING))
@@ -73,7 +73,7 @@ _STOPPED = sa.select(*COLUMNS).where(
     RUN.c.run_id.in_(sa.select(AWAITED.c.run_id))
     | sa.exists().where(USER.c.composition == RUN.c.model),
 )
-_NUMBERS = sa.union(  # else SQLite would look through the work of all that stopped
+_NUMBERS = sa.union(  # otherwise SQLite would scan the work of all stopped runs
     sa.select(RUN.c.number)
     .join(HOLDS, HOLDS.c.composition == RUN.c.model)
     .where(*equals_param(HOLDS.c.task)),
@@ -85,7 +85,7 @@ _NUMBERS = sa.union(  # else SQLite would look through the work of all that stop
 )
 _STOPPED_WITH = sa.select(*COLUMNS).where(RUN.c.state.in_(STOPPED), RUN.c.number.in_(_NUMBERS))
 _THEIRS = sa.select(RUN.c.number).where(in_params(RUN.c.user))
-_DONE = (  # by numbers: else SQLite would look at everybody's
+_DONE = (  # by numbers: otherwise SQLite would scan everybody's
     sa.select(RUN.c.work, RUN.c.result)
     .where(RUN.c.kind == "compose", RUN.c.state == RunState.DONE, RUN.c.number.in_(_THEIRS))
     .order_by(RUN.c.number)
@@ -93,7 +93,8 @@ _DONE = (  # by numbers: else SQLite would look at everybody's
 
 
 class Recipe(NamedTuple):
-    """Of a model, as it is kept; `merged`: into one vector. Of a million nothing else is read."""
+    """The stored recipe of a model; `merged`: set if it was merged into one vector. There may be a
+    million, so nothing else of them is read."""
 
     digest: str
     terms: str
@@ -104,14 +105,14 @@ class ModelTable(Database):
     """Every user's current model."""
 
     def compose(self, model: Composition, request: Request) -> None:
-        """Keep the recipe and move the user's model to it; nothing else is awaited any more."""
+        """Keep the recipe and make it the user's model; nothing else is awaited any more."""
         with self._write(request=request) as db:
             _keep(db, model)
             _take(db, model)
 
     def make(self, work: ComposeWork, anew: bool, request: Request) -> None:
-        """Queue the run, also one that failed or was cancelled; its user awaits it from now on. One
-        that is done gives the model at once, unless its files are gone: `anew`."""
+        """Queue the run, also one that failed or was cancelled; its user awaits it from now on. The
+        result of one that is done becomes the model at once, unless its files are gone (`anew`)."""
         with self._write(request=request) as db:
             add_run(db, work, None)
             retry(db, work.run_id)
@@ -123,7 +124,7 @@ class ModelTable(Database):
                 _take(db, model_of(work, Composed.model_validate_json(result)))
 
     def composed(self, run_id: str, result: Composed) -> None:
-        """The run is done; its model is kept, and taken by the user if that is still awaited."""
+        """The run is done: keep its model, which becomes the user's if that is still awaited."""
         with self._write() as db:
             if is_done(db, run_id):
                 return
@@ -143,31 +144,31 @@ class ModelTable(Database):
                 owe_later(db, parts_of_model(db, model.digest))
 
     def awaited(self, user: str) -> list[str]:
-        """The run whose model becomes this user's, if there is one."""
+        """The run whose model becomes this user's; at most one."""
         return list(self._values(_AWAITED_BY, user=user))
 
     def wanted(self, run_ids: Collection[str]) -> set[str]:
-        """Of these runs those whose model becomes their user's, when it is made, and evaluations of
-        a model that somebody has."""
+        """The runs among these whose model a user awaits, or that evaluate a model that somebody
+        has."""
         found = (self._values(_WANTED, run_id=these) for these in chunks(run_ids))
         return {run_id for some in found for run_id in some}
 
     def stopped_with(self, task: str) -> list[RunRecord]:
-        """Those that failed or were cancelled, of models that somebody has, or had, or awaits, and
-        that name this task."""
+        """Runs that failed or were cancelled and name this task, of models that somebody has, had
+        or awaits."""
         names = RUN.c.work.contains(f'"{task}"', autoescape=True)
         return [run_of(row) for row in self._rows(_STOPPED_WITH.where(names), task=task)]
 
     def stopped_and_wanted(self) -> list[RunRecord]:
-        """All of these that failed or were cancelled."""
+        """All runs that failed or were cancelled and are wanted, as in `wanted`."""
         return [run_of(row) for row in self._rows(_STOPPED)]
 
     def compositions(self, *users: str) -> list[Composition]:
-        """The current model of each of these users, by name."""
+        """The current model of each of these users, by user's name."""
         return [_composition(row) for row in self._rows(_MODELS_OF, name=users)]
 
     def compositions_after(self, user: str) -> list[Composition]:
-        """The next PAGE, by user's name."""
+        """The next PAGE models, by user's name."""
         rows = self._rows(_MODELS.where(USER.c.name > user).limit(PAGE))
         return [_composition(row) for row in rows]
 
@@ -181,8 +182,8 @@ class ModelTable(Database):
         return [Recipe(*row) for row in self._rows(_RECIPES.where(COMPOSITION.c.digest.in_(taken)))]
 
     def asked(self, models: Sequence[Composition]) -> dict[str, ComposeWork]:
-        """What users asked for that made these models of theirs, the latest of several. None for a
-        sum, nor where it is made anew."""
+        """By user, the work that made this model of theirs, the latest of several. There is none
+        for a sum, nor for a model that is being made anew."""
         wanted = {model.user: model.digest for model in models if model.method != "sum"}
         if not wanted:
             return {}
@@ -195,7 +196,7 @@ class ModelTable(Database):
         return found
 
     def users_of(self, task: str) -> list[str]:
-        """Whose current model holds a vector of this task, by name."""
+        """Users whose current model has a vector of this task, by name."""
         query = sa.select(USER.c.name).join(HOLDS, HOLDS.c.composition == USER.c.composition)
         return list(self._values(query.where(HOLDS.c.task == task).order_by(USER.c.name)))
 
@@ -208,7 +209,7 @@ def _keep(db: sa.Connection, model: Composition) -> None:
 
 
 def _take(db: sa.Connection, model: Composition) -> None:
-    """It is its user's model now; what the one before was made of may go."""
+    """Make it its user's model; what the previous one was made of may go."""
     owe_later(db, parts_of_model(db, value(db, USER.c.composition, name=model.user)))
     put_over(db, USER, {"name": model.user}, composition=model.digest)
     dismiss(db, AWAITED.c.user, [model.user])

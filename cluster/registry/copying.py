@@ -1,4 +1,4 @@
-"""The whole registry, from one database into another: SQLite or PostgreSQL, either way."""
+"""Copies a whole registry from one database into another: SQLite or PostgreSQL, either way."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from cluster.registry.database import Database
 from cluster.registry.schema import EVENT, METADATA
 from tacl.errors import HomeInUse
 
-ROWS = 100  # read and written at once: of some the work is long
+ROWS = 100  # read and written at once: the work in some is long
 
 
 def copy(source: Database, target: Database) -> None:
-    """Every row as it is at one moment. HomeInUse when the target keeps something already."""
+    """Copy every row as of one snapshot. Raises HomeInUse when the target is not empty."""
     with source._read() as old, target._write() as new:
         _require_empty(new)
         for table in METADATA.sorted_tables:
-            new.execute(table.delete())  # of an empty registry: which schema it has
+            new.execute(table.delete())  # an empty registry too has rows: which schema it has
             found = old.execute(sa.select(table), execution_options={"yield_per": ROWS})
             for rows in found.mappings().partitions():
                 new.execute(table.insert(), [dict(row) for row in rows])
@@ -25,7 +25,7 @@ def copy(source: Database, target: Database) -> None:
 
 
 def require_empty(target: Database) -> None:
-    """Before what takes long. HomeInUse when it keeps something already."""
+    """Check before what takes long. Raises HomeInUse when the target keeps something already."""
     with target._read() as db:
         _require_empty(db)
 
@@ -38,7 +38,7 @@ def _require_empty(db: sa.Connection) -> None:
 
 
 def _go_on_counting(db: sa.Connection, table: sa.Table) -> None:
-    """The next row gets the next number; SQLite sees that by itself."""
+    """Give the next row the next number; SQLite does so by itself."""
     column = table.autoincrement_column
     if column is None or db.dialect.name != "postgresql":
         return

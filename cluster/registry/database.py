@@ -25,8 +25,8 @@ WRITER = "writer"  # the row of META with the epoch
 MIGRATE = "Migrate it: `tacl doctor --migrate`, or `tacl up`, which does that."
 NEWER = "Use the version of TACL that wrote it, or a newer one."
 NAMED = 1000  # names in a statement
-KEPT = 7 * 24 * 3600.0  # seconds, at least, in which a request is answered again as before
-FORGOTTEN = 4  # answers, at most, that leave for one that comes
+KEPT = 7 * 24 * 3600.0  # seconds, at least, for which an answer is kept
+FORGOTTEN = 4  # answers, at most, that are deleted when one is added
 _OLD = sa.select(REQUEST.c.request_id).where(REQUEST.c.at < sa.bindparam("before"))
 _FORGET = REQUEST.delete().where(
     REQUEST.c.request_id.in_(_OLD.order_by(REQUEST.c.at).limit(FORGOTTEN))
@@ -35,8 +35,8 @@ _FORGET = REQUEST.delete().where(
 
 @dataclass(frozen=True)
 class Request:
-    """A client's id for what it asked, a digest of that, and the answer it gets while that is
-    kept."""
+    """A client's id for a request, a digest of what is requested, and the answer, returned again
+    while it is kept."""
 
     request_id: str
     asked: str
@@ -44,10 +44,10 @@ class Request:
 
 
 class Database:
-    """What every part of the registry builds on. `url` as SQLAlchemy reads it. `read_only`: beside
-    the process that writes; nothing is made or written, and BadConfig is raised where it would."""
+    """What every part of the registry builds on. `url`: as SQLAlchemy reads it. `read_only`: beside
+    the process that writes; nothing is created or written: BadConfig where it would be."""
 
-    # Seconds for each answer to one that writes: longer than any statement of a large home takes,
+    # Seconds that a writer waits for each answer: longer than any statement of a large home takes,
     # shorter than a lost connection goes unnoticed.
     answer_timeout: ClassVar[float | None] = 60.0
 
@@ -57,7 +57,7 @@ class Database:
         self._held: sa.Connection | None = None
         self.reads, self.writes = Stopwatch(), Stopwatch()
         self._is_locked = False
-        self._epoch: int | None = None  # None: nobody that lasts, as one who looks before a start
+        self._epoch: int | None = None  # None: not a lasting writer, as for checks before a start
         try:
             self._open(shown(url))
         except BaseException as error:
@@ -70,13 +70,13 @@ class Database:
             ) from error
 
     def _open(self, name: str) -> None:
-        """Makes the tables the first time. BadConfig for those of another revision."""
+        """Create the tables the first time. Raises BadConfig for tables of another revision."""
         with self._read() if self._read_only else self._write() as db:
             found = revision(db)
             if found is None and not self._read_only:
                 for metadata in (METADATA, VERSION.metadata):
                     metadata.create_all(db)
-                put(db, META, name="schema", value="revisions")  # what 0.1.0 would look at
+                put(db, META, name="schema", value="revisions")  # 0.1.0 reads and refuses it
                 put(db, VERSION, version_num=REVISION)
             elif found != REVISION:
                 raise BadConfig(
@@ -85,11 +85,11 @@ class Database:
                 )
 
     def acquire_writer(self) -> None:
-        """Become the one process that writes: HomeInUse while there is another one.
+        """Become the one process that writes. Raises HomeInUse while there is another.
 
-        A lock says whether there is; it is gone with its connection. What keeps two from writing is
-        the epoch, a number that each raises when it becomes the one, and that every transaction of
-        it compares.
+        A lock, which is lost with its connection, shows whether there is. What keeps two from
+        writing is the epoch: a number that each raises when it becomes the writer, and compares in
+        every transaction.
         """
         self._held = self._engine.connect()
         self._is_locked = acquire_writer(self._held)
@@ -102,8 +102,8 @@ class Database:
         self._epoch = epoch
 
     def check_writer(self) -> None:
-        """HomeInUse once another process has become the one that writes. After a connection that
-        was lost the lock is taken again."""
+        """Raises HomeInUse once another process has become the writer. If the connection was lost,
+        the lock is taken again."""
         assert self._held is not None, "hold comes first"
         with self._reaching():
             try:
@@ -131,8 +131,8 @@ class Database:
     def _write(
         self, write: str = "durable", request: Request | None = None
     ) -> AbstractContextManager[sa.Connection]:
-        """A transaction, which also keeps what a request is answered; its steps are named after the
-        method that writes."""
+        """A transaction, which also keeps the answer to a request; its failpoints have the name of
+        the method that writes."""
         return self._written(sys._getframe(1).f_code.co_name, write, request)
 
     @contextmanager
@@ -148,14 +148,14 @@ class Database:
         failpoints.reached(f"registry {name} committed")
 
     def await_commit(self) -> None:
-        """Return once a commit whose answer was lost has ended: what is read before that may not be
+        """Return once a commit whose answer was lost has ended: what is read earlier may not be
         what holds."""
         with self._read() as db:
             wait_for_writer(db)
 
     @contextmanager
     def moment(self) -> Iterator[None]:
-        """All that this thread reads inside is as it was at the first of these reads."""
+        """A snapshot: all that this thread reads inside is as of the first of these reads."""
         with self._reaching(), self._engine.connect() as self._moment.db:
             try:
                 yield
@@ -172,24 +172,25 @@ class Database:
         return self._engine.connect() if now is None else nullcontext(now)
 
     def _rows(self, query: sa.Select, **key: Any) -> Sequence[sa.Row]:
-        """Of a query that may be `given` these values."""
+        """The rows of a query, with these values for its parameters."""
         with self._read() as db:
             return db.execute(query, of(**key)).all()
 
     def _values(self, query: sa.Select | sa.CompoundSelect, **key: Any) -> Sequence[Any]:
-        """Of a query of one column."""
+        """The values of a query of one column."""
         with self._read() as db:
             return db.scalars(query, of(**key)).all()
 
     @contextmanager
     def _reaching(self) -> Iterator[None]:
-        """What the database cannot do now is StorageUnavailable: a full or read-only disk, a server
-        that is away or a standby, a damaged file. A commit that raises it may have landed."""
+        """Raises StorageUnavailable for what the database cannot do now: a full or read-only disk,
+        a server that is down or a standby, a damaged file. A commit that raises it may have
+        landed."""
         try:
             yield
         except DatabaseError as error:
             if type(error) not in (DatabaseError, InternalError, OperationalError):
-                raise  # a defect of this program
+                raise  # a bug in this program
             raise StorageUnavailable(
                 f"the registry {shown(str(self._engine.url))} does not do what was asked: "
                 f"{' '.join(str(error.orig).split())}. Look at its disk or server (`tacl doctor`); "
@@ -198,13 +199,13 @@ class Database:
 
 
 def _epoch(db: sa.Connection) -> int:
-    """How often a process became the one that writes."""
+    """How often a process became the writer."""
     return int(value(db, META.c.value, name=WRITER) or 0)
 
 
 def revision(db: sa.Connection) -> str | None:
-    """Of its tables, None when there are none yet. Revisions are ordered as text; 0000 is that of
-    TACL 0.1.0, which had a number instead."""
+    """The revision of its tables, None when there are none yet. Revisions are ordered as text; 0000
+    is that of TACL 0.1.0, which had a number instead."""
     tables = sa.inspect(db).get_table_names()
     if VERSION.name in tables:
         return db.scalar(sa.select(VERSION.c.version_num))
@@ -214,28 +215,28 @@ def revision(db: sa.Connection) -> str | None:
     return "0000" if number == "4" else f"number {number}"
 
 
-# Statements that are asked all the time are written once, with places for what they are given: to
-# write one takes SQLAlchemy five times as long as to carry it out.
+# Statements that are used all the time are built once, with parameters: building one takes
+# SQLAlchemy five times as long as executing it.
 
 
 def equals_param(*columns: sa.Column[Any]) -> tuple[sa.ColumnElement[bool], ...]:
-    """The conditions under which a row has the values that a statement is carried out with."""
+    """Conditions that columns have the values given as parameters."""
     return tuple(one == sa.bindparam(f"of_{one.name}", type_=one.type) for one in columns)
 
 
 def in_params(column: sa.Column[Any]) -> sa.ColumnElement[bool]:
-    """The same of several values, any of which it may have."""
+    """A condition that a column has any of several values given as one parameter."""
     return column.in_(sa.bindparam(f"of_{column.name}", expanding=True, type_=column.type))
 
 
 def of(**key: Any) -> dict[str, Any]:
-    """Values by the names of their columns, for a statement that is `given` them."""
+    """Parameters for a statement with such conditions, from values by column name."""
     plain = str | int | float | None
     return {f"of_{n}": v if isinstance(v, plain) else list(v) for n, v in key.items()}
 
 
 def one(table: sa.Table, **key: Any) -> tuple[sa.ColumnElement[bool], ...]:
-    """The conditions under which a row of the table has these values."""
+    """Conditions that a row of the table has these values."""
     return tuple(table.c[name] == value for name, value in key.items())
 
 
@@ -245,7 +246,7 @@ def _reading(column: sa.Column[Any], *names: str) -> sa.Select[Any]:
 
 
 def value(db: sa.Connection, column: sa.Column[Any], **key: Any) -> Any:
-    """Of the row of its table that has these values; None where there is none."""
+    """The column's value in the row that has these values; None if there is no such row."""
     return db.scalar(_reading(column, *key), of(**key))
 
 
@@ -260,7 +261,7 @@ def _changing(table: sa.Table, *names: str) -> sa.Update:
 
 
 def change(db: sa.Connection, table: sa.Table, key: Mapping[str, Any], **values: Any) -> bool:
-    """Rows that have the values of the key get these; whether there was one."""
+    """Set values in the rows that have the values of the key; returns whether there was one."""
     return bool(db.execute(_changing(table, *key), of(**key) | values).rowcount)
 
 
@@ -270,13 +271,13 @@ def _adding(table: sa.Table) -> sa.Insert:
 
 
 def put(db: sa.Connection, table: sa.Table, **row: Any) -> None:
-    """A new row, made now where its table says when."""
+    """Add a row; the time in its column `created` or `at` is now."""
     times = {name: time.time() for name in ("created", "at") if name in table.c}
     db.execute(_adding(table), times | row)
 
 
 def put_once(db: sa.Connection, table: sa.Table, **row: Any) -> bool:
-    """A new row unless there is one of this primary key; whether it is new."""
+    """Add a row unless there is one with this primary key; returns whether it was added."""
     new = not exists(db, table, **{key.name: row[key.name] for key in table.primary_key})
     if new:
         put(db, table, **row)
@@ -284,12 +285,12 @@ def put_once(db: sa.Connection, table: sa.Table, **row: Any) -> bool:
 
 
 def put_over(db: sa.Connection, table: sa.Table, key: Mapping[str, Any], **values: Any) -> None:
-    """The row of this primary key has these values from now on; a new one where there is none."""
+    """Set values in the row with this primary key; adds it if there is none."""
     if not change(db, table, key, **values):
         put(db, table, **key, **values)
 
 
 def chunks(names: Iterable[str]) -> Iterator[list[str]]:
-    """A statement may name so many."""
+    """Split names into lists that are short enough for one statement."""
     left = list(names)
     return (left[start : start + NAMED] for start in range(0, len(left), NAMED))

@@ -1,13 +1,13 @@
 """SQLite and PostgreSQL, made to keep the same promises.
 
-A commit is on the disk when it returns; one transaction writes at a time, and it sees all that was
-written before it; a transaction that reads sees one moment.
+A commit is on disk when it returns. One transaction writes at a time, and sees all that was written
+before it. A transaction that reads sees one snapshot.
 
 Engine option `write`: "durable"; or "relaxed", which survives the death of any process and may be
-lost, in order, with the machine; without it a transaction only reads.
+lost, in order, with the machine. Without the option a transaction only reads.
 
-Nobody waits for ever: who reads beside the one that writes waits TIMEOUT for a connection to
-PostgreSQL and for each answer, and in SQLite everybody as long for another one's lock.
+Nothing waits for ever. A reader beside the process that writes waits TIMEOUT for a connection to
+PostgreSQL and for each answer; with SQLite everybody waits as long for another one's lock.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ TIMEOUT = 10.0  # seconds
 
 
 def engine_of(url: str, read_only: bool = False, answer_timeout: float | None = None) -> sa.Engine:
-    """BadConfig for what is no URL, a back end that is not known, or one that needs a driver.
-    `read_only`: the database itself refuses its connections to write, and no file is made.
-    `answer_timeout`: seconds that one that writes waits for each answer of PostgreSQL."""
+    """Raises BadConfig for an invalid URL, an unknown back end, or one whose driver is not
+    installed. `read_only`: the database itself refuses writes, and no file is created.
+    `answer_timeout`: seconds that a writer waits for each answer of PostgreSQL."""
     try:
         parsed = sa.make_url(url)
-    except (ArgumentError, ValueError) as error:  # or its port is no number
+    except (ArgumentError, ValueError) as error:  # a ValueError if its port is no number
         raise BadConfig(f"{shown(url)!r} is no URL of a registry; use {FORMS}") from error
     backend = parsed.get_backend_name()
     if backend not in SET_UP:
@@ -45,7 +45,7 @@ def engine_of(url: str, read_only: bool = False, answer_timeout: float | None = 
         require_open(url)
     if backend == "postgresql":
         parsed = parsed.set(drivername="postgresql+psycopg")
-    else:  # of a path no sign means what it does in a URL
+    else:  # no character of a path means what it does in a URL
         path, query = url.partition("://")[2][1:], dict[str, str]()
         if not path.startswith("/"):
             raise BadConfig(
@@ -66,8 +66,8 @@ def engine_of(url: str, read_only: bool = False, answer_timeout: float | None = 
     return engine
 
 
-# So that the lock of a machine that went away without a word is free after half a minute. The
-# server would keep it for two hours.
+# So that the lock of a machine that vanished is free after half a minute; otherwise the server
+# would keep it for two hours.
 KEEPALIVE = (
     "SELECT set_config('tcp_keepalives_idle', '10', false), "
     "set_config('tcp_keepalives_interval', '5', false), "
@@ -76,8 +76,8 @@ KEEPALIVE = (
 
 
 def _set_up_sqlite(engine: sa.Engine, read_only: bool, _: float | None) -> None:
-    """The driver's own transactions are switched off: they start at the first write, too late to
-    hold what was read."""
+    """Switch off the driver's own transactions: they start at the first write, too late to hold
+    what was read."""
 
     @event.listens_for(engine, "connect")
     def _on_connect(connection: Any, _: object) -> None:
@@ -89,12 +89,12 @@ def _set_up_sqlite(engine: sa.Engine, read_only: bool, _: float | None) -> None:
     @event.listens_for(engine, "begin")
     def _on_begin(connection: sa.Connection) -> None:
         write = connection.get_execution_options().get("write")
-        if not write:  # at once: SQLAlchemy's way takes longer than many a read
+        if not write:  # directly: through SQLAlchemy it takes longer than many reads
             driver: Any = connection.connection.driver_connection
             driver.execute("BEGIN")
             return
         synchronous = "NORMAL" if write == "relaxed" else "FULL"
-        if connection.info.get("synchronous") != synchronous:  # as the last one left it
+        if connection.info.get("synchronous") != synchronous:  # as the last transaction left it
             connection.exec_driver_sql(f"PRAGMA synchronous={synchronous}")
             connection.info["synchronous"] = synchronous
         connection.exec_driver_sql("BEGIN IMMEDIATE")
@@ -102,7 +102,7 @@ def _set_up_sqlite(engine: sa.Engine, read_only: bool, _: float | None) -> None:
 
 def _set_up_postgresql(engine: sa.Engine, read_only: bool, answer_timeout: float | None) -> None:
     """Writers wait for one lock. Each of their statements sees what was committed before it: a
-    moment fixed at the beginning would lie before the wait."""
+    snapshot taken when the transaction began would predate the wait."""
 
     @event.listens_for(engine, "do_connect")
     def _on_connect(_: object, __: object, arguments: Sequence[Any], named: dict[str, Any]) -> Any:
@@ -128,19 +128,19 @@ def _set_up_postgresql(engine: sa.Engine, read_only: bool, answer_timeout: float
 
 
 def acquire_writer(connection: sa.Connection) -> bool:
-    """Take the place of the one that writes, for as long as this connection lives; False when
-    another process has it. SQLite lies in a home, whose lock says that already."""
+    """Become the writer for as long as this connection lives; False when another process is.
+    SQLite's file is in a home, whose own lock ensures this."""
     if connection.dialect.name == "sqlite":
         return True
     place = "SELECT pg_try_advisory_lock(hashtext(current_schema()))"
     taken = bool(connection.exec_driver_sql(place).scalar())
-    connection.rollback()  # the lock is the session's; an open transaction would hold back others
+    connection.rollback()  # the session has the lock; an open transaction would hold back others
     return taken
 
 
 def wait_for_writer(connection: sa.Connection) -> None:
-    """Until the transaction that writes now has ended. On a server one may be at its commit though
-    its connection was lost; in SQLite it ended with its call."""
+    """Wait until the transaction that writes now has ended. On a server it may still be committing
+    though its connection was lost; in SQLite it ended with its call."""
     if connection.dialect.name == "postgresql":
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({WRITERS})")
 

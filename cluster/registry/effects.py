@@ -1,5 +1,5 @@
-"""What vectors do to the inputs of tasks: of a version a row of SQL for each BLOCK of tasks, by
-arrival, whose column `measured` has a record for every probe that it was measured on.
+"""What vectors do to the inputs of tasks. A version has one SQL row for each BLOCK of tasks, by
+arrival; its column `measured` has a record for every probe that the version was measured on.
 
 A row for every pair would be a million in a home of a thousand tasks, each ten times as long as a
 record. What an arrival adds is about the newest tasks, and so in the last block of other vectors.
@@ -24,7 +24,7 @@ BLOCK = 128  # tasks
 # Ordinal of the probe's task and version of its samples; rows of the probe; whether the task had a
 # head. tau_jp and the change of the logits, each with its error; NaN where there is none.
 RECORD = struct.Struct("<4I4d")
-PLACE = struct.Struct("<2I")  # of which probe a record is: its first two numbers
+PLACE = struct.Struct("<2I")  # the probe of a record: its first two numbers
 
 _OF_VERSION = equals_param(EFFECT.c.task, EFFECT.c.version)
 _MEASURED = sa.select(EFFECT.c.measured).where(*_OF_VERSION).order_by(EFFECT.c.block)
@@ -39,7 +39,7 @@ Place = tuple[int, int]
 
 
 class Found(NamedTuple):
-    """What one version does on one probe; fields as those of `Pair`."""
+    """What one version does on one probe; fields as in `Pair`."""
 
     on: str
     shard_digest: str
@@ -52,7 +52,7 @@ class Found(NamedTuple):
 
 
 class Effects(Database):
-    """The matrix of what vectors do, on samples of tasks that are there."""
+    """The matrix of what vectors do, on samples of tasks that were not removed."""
 
     def effects(self, task: str, version: int) -> list[Found]:
         """What was measured of one version."""
@@ -66,8 +66,8 @@ class Effects(Database):
     def champion_effects(
         self, tasks: Collection[str] | None = None
     ) -> Iterator[tuple[str, list[Found]]]:
-        """(task, a block of what was measured of its champion), by task; of all, or of these on
-        each other's samples."""
+        """(task, a block of what was measured of its champion), by task; of all tasks, or of these
+        on each other's samples."""
         query = sa.select(EFFECT).join(ALIAS, is_champion(EFFECT))
         query = query.where(EFFECT.c.task.in_(present(tasks)))
         with self._read() as db:
@@ -92,14 +92,14 @@ _PROBES_OF = _PROBES.where(in_params(SHARD.c.task))
 
 
 def _probes(db: sa.Connection, tasks: Collection[str] | None) -> Probes:
-    """Of all tasks that are there, or of these."""
+    """The probes of all tasks that were not removed, or of these among them."""
     all_ = tasks is None
     found = db.execute(_PROBES if all_ else _PROBES_OF, {} if all_ else of(task=tasks)).all()
     return {(n, version): (task, digest, head or "") for n, version, task, digest, head in found}
 
 
 def _found(measured: bytes, probes: Probes) -> Iterator[Found]:
-    """A task's head never changes; an entry without one was measured before there was a head."""
+    """Read records. A task's head never changes; a record without one is from before it had one."""
     for ordinal, version, rows, behind, tau, error, logits, spread in RECORD.iter_unpack(measured):
         if (probe := probes.get((ordinal, version))) is not None:
             task, digest, head = probe
@@ -108,7 +108,7 @@ def _found(measured: bytes, probes: Probes) -> Iterator[Found]:
 
 
 def add_effects(db: sa.Connection, pairs: Sequence[Pair]) -> None:
-    """A pair that is there already is replaced where only now there was a head."""
+    """Add pairs; one that is there already is replaced only if the new one has a head."""
     places = _places(db, {pair.on for pair in pairs})
     blocks: dict[tuple[str, int, int], list[Pair]] = {}
     for pair in pairs:
@@ -127,7 +127,7 @@ def add_effects(db: sa.Connection, pairs: Sequence[Pair]) -> None:
 
 
 def _places(db: sa.Connection, tasks: Collection[str]) -> dict[tuple[str, str], Place]:
-    """(task, digest of its samples) -> its ordinal and their version, the last that had them."""
+    """(task, digest of its samples) -> (its ordinal, the last version that had them)."""
     rows = db.execute(_PLACES, of(task=tasks))
     return {(task, digest): (n, version) for task, digest, n, version in rows}
 

@@ -1,4 +1,4 @@
-"""What refers to files in the blob store, and which of them are owed their erasure."""
+"""What refers to files in the blob store, and which of these are owed their erasure."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ _DIGEST = re.compile("[0-9a-f]{64}")
 
 
 class BlobUse(NamedTuple):
-    """Whose file, and what it is, for people. Files of users' models are of no task: ''."""
+    """Whose file it is, and what it is, for people. Files of users' models are of no task: ''."""
 
     task: str
     what: str
 
 
 References = dict[str, BlobUse]  # by digest
-Naming = Iterator[tuple[str, BlobUse]]  # the same, one after the other
+Naming = Iterator[tuple[str, BlobUse]]  # the same, as an iterator
 
 Statements = tuple[sa.Select[Any], sa.Select[Any, Any, Any, Any], sa.Select[Any]]  # for `_files`
 
 _SHARDS = sa.select(SHARD.c.task, SHARD.c.version, SHARD.c.digest, SHARD.c.statistics)
-# Not purged or cancelled. No index is of this: those of some owners are found by owner.
+# Not purged or cancelled. No index covers this: tasks of given owners are found by owner.
 _KEPT = sa.func.coalesce(TASK.c.removed, "removed") == "removed"
 _OWN = in_params(TASK.c.owner), _KEPT
 _OWNERS = sa.select(TASK.c.name, TASK.c.owner).where(*_OWN)
@@ -66,25 +66,26 @@ _OWE = ERASURE.update().where(in_params(ERASURE.c.digest), ERASURE.c.due > 0.0)
 
 
 class Erasure(Database):
-    """Blobs as the registry sees them."""
+    """The blobs that the registry refers to, and those that are to be deleted."""
 
     def referenced(self, asked: Set[str] | None = None) -> References:
-        """Every blob that something may still need: none of a purged or cancelled task. `asked`:
-        these are all among it, of the others some: a large home has hundreds of thousands."""
+        """Every blob that something may still need; none of a purged or cancelled task. With
+        `asked`, the result has all of these that are needed, and only some of the others: a large
+        home has hundreds of thousands."""
         with self._read() as db:
             purged = set(db.scalars(PURGED))
             models = *_models(db, purged), *_fitted(db, purged, asked)
             return dict((*_asked_of(db), *models, *_files(db, _NEEDED, asked)))
 
     def references_of(self, task: str) -> References:
-        """Those of one task, and of every model that was merged of its vectors. Of heads that were
-        fitted on its rows `spoiled` says it, once the task is purged."""
+        """The files of one task, and of every model that was merged of its vectors. Fitted heads
+        that saw its rows are found by `spoiled`, once the task is purged."""
         with self._read() as db:
             return dict((*parts_of_task(db, task), *_models(db, set(), task)))
 
     def spoiled(self) -> dict[str, set[str]]:
         """Fits of heads that saw the rows of a purged task: digests of their files, by run. Each
-        names every task of a home: not to be asked under the lock."""
+        names every task of a home: not to be called under the lock."""
         with self._read() as db:
             purged = set(db.scalars(PURGED))
             return {
@@ -94,13 +95,13 @@ class Erasure(Database):
             }
 
     def stored_of(self, owners: Collection[str]) -> dict[str, References]:
-        """Rows, samples, statistics, vectors and heads of the tasks of each owner that are kept,
-        files of their model, and rows that the next is made from."""
+        """By owner, the files of their tasks that are kept (rows, samples, statistics, vectors and
+        heads), those of their model, and rows that the next is made from."""
         found: dict[str, References] = {owner: {} for owner in owners}
         with self._read() as db:
             whose = {row.name: found[row.owner] for row in db.execute(_OWNERS, of(owner=owners))}
             for digest, use in _files(db, _OF_OWNERS, owner=owners) if whose else ():
-                if use.task in whose:  # else it came since the statement before
+                if use.task in whose:  # otherwise it came after the first statement
                     whose[use.task][digest] = use
             for row in db.execute(_OWN_MODELS, of(name=owners)):
                 found[row.user] |= dict(_parts_of_made(row))
@@ -109,12 +110,12 @@ class Erasure(Database):
         return found
 
     def erasures(self) -> list[str]:
-        """Digests of files of purged tasks, which are to be deleted."""
+        """Digests of files of purged tasks that are to be deleted."""
         return list(self._values(sa.select(ERASURE.c.digest).where(ERASURE.c.due == 0.0)))
 
     def left(self, until: float) -> dict[str, float]:
-        """Digests of files that are to be deleted by then, unless something needs them, and since
-        when they may be needed no more."""
+        """Digests of files that are to be deleted by `until` unless something needs them, each with
+        the time since which it may no longer be needed."""
         due = ERASURE.c.due > 0.0, ERASURE.c.due <= until
         rows = self._rows(sa.select(ERASURE.c.digest, ERASURE.c.due).where(*due))
         return {row.digest: row.due - LATER for row in rows}
@@ -125,13 +126,12 @@ class Erasure(Database):
                 db.execute(ERASURE.delete().where(ERASURE.c.digest.in_(these)))
 
     def refused(self, digests: Iterable[str]) -> None:
-        """Files that lie there for what was not accepted: deleted soon, unless something needs
-        them."""
+        """Have files of a request that was refused deleted soon, unless something needs them."""
         with self._write("relaxed") as db:
             _owe(db, digests, time.time() + LATER)
 
     def spared(self, digests: Iterable[str], until: float) -> None:
-        """They are not to be deleted before then: something needs them."""
+        """Keep files until then at least: something needs them."""
         with self._write() as db:
             for these in chunks(digests):
                 chosen = ERASURE.c.digest.in_(these), ERASURE.c.due > 0.0
@@ -139,18 +139,18 @@ class Erasure(Database):
 
 
 def owe_erasure(db: sa.Connection, digests: Iterable[str]) -> None:
-    """Of purged tasks: at once."""
+    """Files of purged tasks: to be deleted at once."""
     _owe(db, digests, 0.0)
 
 
 def owe_later(db: sa.Connection, files: Iterable[tuple[str, BlobUse]]) -> None:
-    """Perhaps nobody needs these files any more: then they are deleted, once whoever asks of them
-    now has been answered."""
+    """Files that perhaps nobody needs any more: if so, they are deleted once requests that are
+    about them now have been answered."""
     _owe(db, [digest for digest, _ in files], time.time() + LATER)
 
 
 def _owe(db: sa.Connection, digests: Iterable[str], due: float) -> None:
-    """What is owed at once stays so."""
+    """Record that files are owed; what is owed at once stays so."""
     for these in chunks(set(digests)):
         if known := set(db.scalars(_OWED, of(digest=these))):
             db.execute(_OWE, of(digest=known) | {"due": due})
@@ -160,14 +160,14 @@ def _owe(db: sa.Connection, digests: Iterable[str], due: float) -> None:
 
 @cache
 def _awaited(column: sa.Column[str]) -> sa.Select[Any, Any]:
-    """Who awaits a model, and the work that makes it, by values of a column of AWAITED."""
+    """A query: who awaits a model, and the work that makes it, by values of a column of AWAITED."""
     works = sa.select(AWAITED.c.user, RUN.c.work).join(RUN, RUN.c.run_id == AWAITED.c.run_id)
     return works.where(in_params(column))
 
 
 def dismiss(db: sa.Connection, column: sa.Column[str], these: Collection[str]) -> None:
-    """Models that nobody awaits any more, with the rows that they were to be made from; by users or
-    by runs, which are columns of AWAITED."""
+    """Drop awaited models, chosen by users or by runs, which are columns of AWAITED; the rows that
+    they were to be made from are owed."""
     for some in chunks(these):
         if rows := db.execute(_awaited(column), of(**{column.name: some})).all():
             owe_later(db, (file for row in rows for file in _given_for(row.work)))
@@ -187,8 +187,8 @@ def parts_of_task(db: sa.Connection, name: str) -> Naming:
 
 
 def _names(text: str, asked: Set[str] | None) -> bool:
-    """Whether some of these files may be named there: to look for digests takes a fraction of what
-    it takes to read the rest; to look for a FEW one after the other, a fraction of that."""
+    """Whether the text may name some of these files. Searching it for digests takes a fraction of
+    the time of parsing it; searching for a FEW one by one, a fraction of that."""
     if asked is None:
         return True
     if len(asked) <= FEW:
@@ -199,7 +199,7 @@ def _names(text: str, asked: Set[str] | None) -> bool:
 def _files(
     db: sa.Connection, kept: Statements, asked: Set[str] | None = None, **key: Any
 ) -> Naming:
-    """Of the submissions, samples and vectors that these statements find, `given` values."""
+    """Files of submissions, samples and vectors that these statements find with these values."""
     submissions, shards, vectors = (db.execute(one, of(**key)) for one in kept)
     for row in submissions:
         if _names(row.submission, asked):
@@ -217,7 +217,7 @@ def _files(
 
 
 def _kept(*which: sa.ColumnElement[bool]) -> Statements:
-    """Of the tasks that these conditions choose."""
+    """Statements for the tasks that these conditions choose."""
     names = sa.select(TASK.c.name).where(*which)
     shards = _SHARDS.where(SHARD.c.task.in_(names))
     vectors = sa.select(VECTOR.c.reference).where(VECTOR.c.task.in_(names))
@@ -225,7 +225,8 @@ def _kept(*which: sa.ColumnElement[bool]) -> Statements:
 
 
 def _needed() -> Statements:
-    """Of all tasks; of cancelled ones the samples that a run is told again when it goes on."""
+    """Statements for all tasks; of cancelled ones, for samples that runs are told again as they
+    continue."""
     goes_on = RUN.c.state.in_((*OWED, *STOPPED)), RUN.c.reached >= 0
     unfinished = sa.select(RUN.c.run_id).where(*goes_on)
     met = sa.exists().where(OF_SHARD, ARRIVAL.c.run_id.in_(unfinished))
@@ -246,7 +247,7 @@ def _asked_of(db: sa.Connection) -> Naming:
     for text in db.scalars(sa.select(RUN.c.work).where(RUN.c.kind == "compose", left)):
         yield from _given_for(text)
     owed = sa.select(RUN.c.work).where(RUN.c.state.in_(OWED))
-    for text in db.scalars(owed.where(RUN.c.kind == "fit")):  # one that is retried is listed again
+    for text in db.scalars(owed.where(RUN.c.kind == "fit")):  # a retried one is listed again
         yield from listed_of(FitWork.model_validate_json(text))
     for text in db.scalars(owed.where(RUN.c.kind == "evaluate")):
         for digest in _judged_by(EvaluateWork.model_validate_json(text)):
@@ -265,7 +266,7 @@ def _given_for(work: str) -> Naming:
 
 
 def _judged_by(work: EvaluateWork) -> Iterator[str | None]:
-    """Of what vectors and tasks do not keep: its user may have another model by then."""
+    """What an evaluation needs that vectors and tasks do not keep: the user's model may change."""
     model = work.composition
     yield from (model.merged and model.merged.blob, model.novelty)
     yield from (digest for one in work.tasks for digest in (one.fitted_head, one.frozen_head))
@@ -280,7 +281,7 @@ def _fitted(db: sa.Connection, without: set[str], asked: Set[str] | None) -> Nam
 
 
 def _fits(db: sa.Connection, asked: Set[str] | None = None) -> Iterator[tuple[str, Fitted]]:
-    """Heads that were fitted together, by run; with `asked`, where some of these files may be."""
+    """Heads that were fitted together, by run; with `asked`, if they may name one of the files."""
     done = RUN.c.kind == "fit", RUN.c.state == RunState.DONE
     for run_id, text in db.execute(sa.select(RUN.c.run_id, RUN.c.result).where(*done)):
         if _names(text, asked):
@@ -300,7 +301,7 @@ def _heads_of(result: Fitted) -> Naming:
 
 
 def _models(db: sa.Connection, without: set[str], task: str | None = None) -> Naming:
-    """Of users' models; with a task, of every one that was ever made of its vectors."""
+    """Files of users' models; with a task, of every model that was ever made of its vectors."""
     query = sa.select(MADE, COMPOSITION.c.terms).join(
         COMPOSITION, COMPOSITION.c.digest == MADE.c.digest
     )
@@ -316,13 +317,13 @@ def _models(db: sa.Connection, without: set[str], task: str | None = None) -> Na
 
 
 def parts_of_model(db: sa.Connection, digest: str | None) -> Naming:
-    """What a composition has beside its terms."""
+    """The files of a composition beside those of its terms."""
     for row in db.execute(_MADE, of(digest=digest)):
         yield from _parts_of_made(row)
 
 
 def _parts_of_made(row: sa.Row, target: bool = True) -> Naming:
-    """`target`: with those of the model's own task."""
+    """`target`: whether to include files of the model's own task."""
     if row.merged is not None:
         blob = Merged.model_validate_json(row.merged).blob
         yield blob, BlobUse("", "the merged vector of a model")

@@ -1,4 +1,4 @@
-"""What was answered, so that it is answered the same again; and what happened."""
+"""Answers to requests, so that a repeated request gets the same one; and events."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _EVENTS = (
     .limit(sa.bindparam("most"))
     .offset(sa.bindparam("after"))
 )
-ALL = 2**31 - 1  # rows of a task, and more
+ALL = 2**31 - 1  # more than the rows of a task
 _LAST = sa.select(sa.func.max(EVENT.c.number))
 
 
 class LoggedEvent(NamedTuple):
-    """An event, by what it is about."""
+    """An event, with what it is about."""
 
     number: int
     kind: EventKind
@@ -45,36 +45,36 @@ class Journal(Database):
     """Requests and events."""
 
     def answer(self, request_id: str, asked: str) -> str | None:
-        """The answer already given. NameTaken when the id was used to ask something else."""
+        """The answer already given. Raises NameTaken when the id was used for another request."""
         for row in self._rows(_ANSWER, request_id=request_id):
             if row.asked == asked:
                 return row.answer
             raise NameTaken(f"request id {request_id} was used to ask something else; use a new id")
 
     def kept(self, request_id: str) -> str | None:
-        """The answer already given, whatever was asked."""
+        """The answer already given under this id, whatever was requested."""
         return next((row.answer for row in self._rows(_ANSWER, request_id=request_id)), None)
 
     def events(self, task: str, after: int = 0, most: int = ALL) -> list[Event]:
-        """Oldest first, at most so many after the first ones; none of an earlier task of this name,
-        which was cancelled."""
+        """Oldest first: at most `most`, after the first `after`. Events of an earlier, cancelled
+        task of this name are left out."""
         with self._read() as db:
             rows = db.execute(_EVENTS, of(task=task) | {"after": after, "most": most})
             return [Event(**row._mapping) for row in rows]
 
     def events_after(self, after: int) -> tuple[int, list[LoggedEvent]]:
-        """The number of the last event, and what happened after the one of a number: nothing is
-        listed where that is below 0."""
+        """The number of the last event, and the events after number `after`; none if that is below
+        0."""
         with self._read() as db:
             number = db.scalar(_LAST) or 0
-            if not 0 <= after < number:  # asked for every request, which mostly finds nothing new
+            if not 0 <= after < number:  # called for every request, and mostly nothing is new
                 return number, []
             columns = [EVENT.c[name] for name in LoggedEvent._fields]
             query = sa.select(*columns).where(EVENT.c.number > after, EVENT.c.number <= number)
             return number, [LoggedEvent(*row) for row in db.execute(query.order_by(EVENT.c.number))]
 
     def founding(self) -> float | None:
-        """When its home was made: no two homes are of the same moment. None before that."""
+        """When its home was made: no two homes were made at the same time. None before that."""
         query = sa.select(EVENT.c.at).where(EVENT.c.kind == "founded").order_by(EVENT.c.number)
         return next(iter(self._values(query.limit(1))), None)
 
@@ -92,7 +92,7 @@ def log(
 def log_all(
     db: sa.Connection, kind: EventKind, text: str, runs: Iterable[tuple[str, str | None]]
 ) -> None:
-    """The same of several runs, each with its task."""
+    """Log the same event for several runs, each with its task."""
     same = {"at": time.time(), "kind": kind, "text": text}
     if events := [same | {"run_id": run_id, "task": task} for run_id, task in runs]:
         db.execute(EVENT.insert(), events)

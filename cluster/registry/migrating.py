@@ -1,5 +1,5 @@
-"""A registry of an earlier version, brought to the schema of this one: forward only, in one
-transaction, so that of two processes one does it and a process that dies has done nothing."""
+"""Migrates a registry of an earlier version to the schema of this one: forward only, in one
+transaction, so that of two processes one does it and a process that dies has changed nothing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tacl.errors import StorageUnavailable
 
 @dataclass(frozen=True)
 class Migrated:
-    """Between which revisions; `snapshot` is SQLite's file as it was before, where it was one."""
+    """From which revision to which; `snapshot`: SQLite's file as it was before, if it was one."""
 
     before: str
     after: str
@@ -31,16 +31,16 @@ class Migrated:
 
 def migrate(url: str, folder: Path) -> Migrated | None:
     """None when there is nothing to do: it has this schema, a newer one or none yet. SQLite's file
-    is copied into `folder` before. Raises HomeInUse, StorageUnavailable."""
+    is copied into `folder` first. Raises HomeInUse, StorageUnavailable."""
     with closing(_AnySchema(url)) as registry:
         return registry.migrate(folder)
 
 
 class _AnySchema(Database):
-    answer_timeout = None  # a table of millions may be written anew
+    answer_timeout = None  # a table of millions of rows may be rewritten
 
     def _open(self, name: str) -> None:
-        """Nothing is made, and nothing is refused."""
+        """Creates nothing, and refuses nothing."""
 
     def migrate(self, folder: Path) -> Migrated | None:
         with self._write() as db:
@@ -53,19 +53,20 @@ class _AnySchema(Database):
         return Migrated(found, REVISION, snapshot)
 
     def _require_alone(self) -> None:
-        """Of an earlier version, a cluster that writes it now would go on doing so."""
+        """Raises HomeInUse while an earlier version's cluster writes it, which would go on so."""
         with self._engine.connect() as held:
             if not acquire_writer(held):
                 raise self._superseded()
 
     def _snapshot(self, folder: Path, found: str) -> Path | None:
-        """By a connection of its own, which sees what was committed. A server has backups."""
+        """Copy SQLite's file by its own connection, which sees only commits. A server has
+        backups."""
         if self._engine.dialect.name != "sqlite":
             return None
         path = folder / f"registry-{found}.sqlite"
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            path.unlink(missing_ok=True)  # of a process that died here
+            path.unlink(missing_ok=True)  # left by a process that died here
             with closing(self._engine.raw_connection()) as connection:
                 connection.cursor().execute("VACUUM INTO ?", (str(path),))
             path.chmod(0o600)
@@ -80,7 +81,7 @@ class _AnySchema(Database):
 
 
 def _upgrade(db: sa.Connection) -> None:
-    """Alembic is imported where it has something to do."""
+    """Run the migrations. Alembic is imported only when there is something to do."""
     from alembic import command
     from alembic.config import Config
 

@@ -1,4 +1,4 @@
-"""How long the runs of each user ran, by the hour in which they ended; of a day back."""
+"""How long the runs of each user ran within the last day, by the hour in which they ended."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Ran = Mapping[int, float]  # hours since 1970 -> seconds of runs that ended then
 
 class RunTimes(Database):
     def ran_of(self, users: Collection[str]) -> dict[str, dict[int, float]]:
-        """Of each of these users; what runs now counts as if it ended now."""
+        """By user, seconds by hour; what runs now counts as if it ended now."""
         now = time.time()
         found: dict[str, dict[int, float]] = {user: defaultdict(float) for user in users}
         key = of(user=users)
@@ -45,7 +45,7 @@ class RunTimes(Database):
 
 
 def add_ran(db: sa.Connection, seconds: Mapping[str, float], ended: float) -> None:
-    """Of attempts that ended then, by their users. What is a day older is forgotten."""
+    """Add seconds of attempts that ended at `ended`, by user. What is a day older is deleted."""
     hour = int(ended // HOUR)
     for users in chunks(seconds):
         known = set(db.scalars(_KNOWN, of(user=users, hour=hour)))

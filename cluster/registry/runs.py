@@ -92,13 +92,13 @@ class RunRecord:
 
     @cached_property
     def work(self) -> orders.Work:
-        """Read when it is first needed: that of a refresh in a large home names a thousand
+        """Parsed when it is first needed: that of a refresh in a large home names a thousand
         shards."""
         return _WORK.validate_json(self.written).model_copy(update={"attempt": self.attempt})
 
 
 class RunTable(Database):
-    """What is owed, what runs, and what became of it."""
+    """Runs that are owed, that run, and that ended."""
 
     def add_run(
         self,
@@ -108,9 +108,9 @@ class RunTable(Database):
         cost: int = 0,
         user: str | None = None,
     ) -> None:
-        """Queue a piece of work, and take its cost of the balance; one of that id that is there
-        already stays as it is, unless it failed or was cancelled and a request asks for it.
-        `user`: who asks for what the plan asks for too."""
+        """Queue a piece of work, and take its cost from the balance. A run of that id that exists
+        stays as it is, unless it failed or was cancelled and a request asks for it. `user`: who
+        requested what the plan orders too."""
         with self._write(request=request) as db:
             is_new = add_run(db, work, task)
             if is_new and cost:
@@ -121,16 +121,16 @@ class RunTable(Database):
                 retry(db, work.run_id, user or orders.asked_by(work))
 
     def listed(self, work: orders.FitWork) -> None:
-        """The tasks of a fit lie in a blob now."""
+        """Record that the tasks of a fit are listed in a blob."""
         with self._write() as db:
             db.execute(_CHANGE, of(run_id=work.run_id) | {"work": work.model_dump_json()})
 
     def start(self, run_id: str, gpus: float = 0) -> orders.Work:
-        """Mark it running; the work with the number of this attempt, and with how much of a GPU it
-        has where that is the plan's to say."""
+        """Mark a run as running. Returns its work with the number of this attempt, and with its
+        part of a GPU where the plan chooses that."""
         with self._write() as db:
             row = _row(db, run_id)
-            if row.reached < 0:  # of thousands of tasks: not while a purge is waited for
+            if row.reached < 0:  # may be of thousands of tasks: not done while a purge waits
                 db.execute(_UNTOLD, of(run_id=run_id))
             attempt = row.attempt + 1
             _change(db, row, state=RunState.RUNNING, attempt=attempt, started=time.time())
@@ -142,8 +142,8 @@ class RunTable(Database):
         return work
 
     def interrupted(self, run_ids: Iterable[str]) -> None:
-        """Queue runs again whose processes are gone, nobody knows since when: what passed since the
-        last event is nobody's time."""
+        """Queue runs again whose processes are gone. Since when is not known: the time since the
+        last event counts for nobody."""
         newest = sa.select(EVENT.c.at).order_by(EVENT.c.number.desc()).limit(1)
         with self._write() as db:
             last = db.scalar(newest) or 0.0
@@ -156,7 +156,7 @@ class RunTable(Database):
                 log_all(db, "queued", "again: no process does it", known)
 
     def requeue(self, run_id: str, cause: str | None) -> None:
-        """Queue it again: its process died, which is counted; or, without a cause, it gave way.
+        """Queue a run again: its process died, which is counted; or, without a cause, it gave way.
         Harmless when that is recorded already."""
         with self._write() as db:
             row = _row(db, run_id)
@@ -169,8 +169,8 @@ class RunTable(Database):
             log(db, "died", cause, row.task, run_id)
 
     def fail(self, run_id: str, cause: str) -> RunKind:
-        """Its kind. Harmless where it is owed no more: somebody cancelled it, or its task was
-        removed."""
+        """Record a failure; returns the run's kind. Harmless if the run is no longer owed: it was
+        cancelled, or its task was removed."""
         with self._write() as db:
             row = _row(db, run_id)
             if row.state in OWED:
@@ -186,15 +186,15 @@ class RunTable(Database):
         request: Request,
         unspent: int = 0,
     ) -> None:
-        """`who` wants these runs no more; they can be queued again. Compositions that are
-        dismissed are awaited no more, and the balance gets what is `unspent`."""
+        """Stop runs that `who` cancelled; they can be queued again. Dismissed compositions are no
+        longer awaited, and the balance gets back what is `unspent`."""
         with self._write(request=request) as db:
             change_balance(db, unspent)
             stop(db, run_ids, RunState.CANCELLED, f"cancelled by {who}")
             dismiss(db, AWAITED.c.run_id, dismissed)
 
     def retry(self, run_ids: Collection[str], request: Request | None = None) -> None:
-        """Queue what failed or was cancelled again, with a fresh budget."""
+        """Queue runs that failed or were cancelled again, with a fresh budget of deaths."""
         with self._write(request=request) as db:
             for run_id in run_ids:
                 retry(db, run_id)
@@ -208,10 +208,10 @@ class RunTable(Database):
         newcomers: Sequence[Shard] = (),
         left: Collection[str] = (),
     ) -> None:
-        """A run may do its steps up to `last`; from `step` on it knows the newcomers, and the tasks
-        that `left` no more.
+        """Let a run do its steps up to `last`; from `step` on it sees the newcomers, and no longer
+        the tasks in `left`.
 
-        A power cut may lose the latest, as it loses the steps themselves.
+        A power cut may lose the latest of these, as it loses the steps themselves.
         """
         with self._write("relaxed") as db:
             leave = of(run_id=run_id) | {"last": last}
@@ -228,7 +228,7 @@ class RunTable(Database):
                 db.execute(gone.values(left=step))
 
     def progressed(self, run_id: str, attempt: int, progress: orders.Progress) -> bool:
-        """Whether that attempt is the one that runs; if so, how far it is."""
+        """Record how far a run is, if that attempt is the one that runs; returns whether it is."""
         this = of(run_id=run_id, attempt=attempt, state=RunState.RUNNING)
         with self._write("relaxed") as db:
             told = {"progress": progress.model_dump_json()}
@@ -240,7 +240,7 @@ class RunTable(Database):
             return exists(db, RUN, run_id=run_id, attempt=attempt, state=RunState.RUNNING)
 
     def run(self, run_id: str) -> RunRecord:
-        """UnknownRun when there is none."""
+        """Raises UnknownRun when there is none."""
         for row in self._rows(_RUN, run_id=run_id):
             return run_of(row)
         raise UnknownRun(f"there is no run {run_id}")
@@ -256,8 +256,9 @@ class RunTable(Database):
         naming: str | None = None,
         models: Collection[str] | None = None,
     ) -> list[RunRecord]:
-        """In order of acceptance: all, or so many of the newest. `naming`: whose work has this name
-        somewhere, of which the database alone looks at the others. `models`: that are evaluated."""
+        """In order of acceptance: all, or the `newest`. `naming`: those whose work has this name
+        somewhere; the database alone reads the others. `models`: those that evaluate one of
+        these."""
         wanted: dict[str, Collection[Any] | None] = {"state": states, "kind": kinds, "task": tasks}
         wanted |= {"run_id": run_ids, "model": models, "user": None if user is None else [user]}
         key = {name: values for name, values in wanted.items() if values is not None}
@@ -269,15 +270,16 @@ class RunTable(Database):
         return [run_of(row) for row in reversed(self._rows(query, **key))]
 
     def owed_of(self, users: Collection[str]) -> Counter[str]:
-        """How many runs that wait or run each of them asked for."""
+        """How many runs that wait or run each of these users requested."""
         return Counter({row[0]: row[1] for row in self._rows(_OWED, user=users)})
 
     def evaluations(
         self, user: str | None, models: Collection[str]
     ) -> Iterator[tuple[RunRecord, orders.Evaluated]]:
-        """Those of a user, or of anybody, and of these models: the latest first, read by PAGE."""
+        """Evaluations with a result: all, or those that this user requested and those of these
+        models. The latest first, read by PAGE."""
         done = sa.select(RUN).where(*one(RUN, kind="evaluate", state=RunState.DONE))
-        if user is not None:  # by numbers: else SQLite would look at everybody's
+        if user is not None:  # by numbers: otherwise SQLite would scan everybody's
             theirs = sa.or_(RUN.c.user == user, RUN.c.model.in_(models))
             done = done.where(RUN.c.number.in_(sa.select(RUN.c.number).where(theirs)))
         done = done.order_by(RUN.c.number.desc()).limit(PAGE)
@@ -289,12 +291,12 @@ class RunTable(Database):
             rows = self._rows(older) if len(rows) == PAGE else ()
 
     def run_ids(self, state: RunState, kind: RunKind) -> list[str]:
-        """In order of acceptance."""
+        """Ids of runs, in order of acceptance."""
         query = sa.select(RUN.c.run_id).where(*one(RUN, state=state, kind=kind))
         return list(self._values(query.order_by(RUN.c.number)))
 
     def that_met(self, task: str) -> list[str]:
-        """Trainings without a result, yet, that were told of a task's samples."""
+        """Trainings without a result that were told of a task's samples."""
         unfinished = sa.and_(RUN.c.kind == "train", RUN.c.state.in_((*OWED, *STOPPED)))
         unfinished = sa.and_(unfinished, RUN.c.reached >= 0)
         told = sa.exists().where(ARRIVAL.c.run_id == RUN.c.run_id, ARRIVAL.c.task == task)
@@ -308,20 +310,20 @@ class RunTable(Database):
         return None if text is None else kind.model_validate_json(text)
 
     def fits(self) -> list[tuple[str, Fitted]]:
-        """Heads that were fitted again, by run, in the order in which they were."""
+        """Heads that were fitted again, by run, in the order in which the fits ended."""
         ended = sa.select(EVENT.c.run_id, sa.func.max(EVENT.c.number).label("number"))
-        ended = ended.where(EVENT.c.kind == "fitted").group_by(EVENT.c.run_id)  # a clock may err
+        ended = ended.where(EVENT.c.kind == "fitted").group_by(EVENT.c.run_id)  # clocks may err
         told = ended.subquery()
         done = sa.select(RUN.c.run_id, RUN.c.result).join(told, told.c.run_id == RUN.c.run_id)
         rows = self._rows(done.where(RUN.c.state == RunState.DONE).order_by(told.c.number))
         return [(row.run_id, Fitted.model_validate_json(row.result)) for row in rows]
 
     def forget_fits(self, run_ids: Collection[str]) -> None:
-        """Heads that nobody needs, and their runs: they may be asked for again."""
+        """Delete fits whose heads nobody needs; they may be ordered again."""
         with self._write() as db:
             done = one(RUN, kind="fit", state=RunState.DONE)
             db.execute(RUN.delete().where(*done, RUN.c.run_id.in_(run_ids)))
-            for run_id in run_ids:  # whoever reads beside the coordinator hears of it
+            for run_id in run_ids:  # so that readers beside the coordinator learn of it
                 log(db, "forgotten", "no model answers with these heads", None, run_id)
 
     def arrivals(self, run_id: str) -> list[Arrival]:
@@ -331,14 +333,14 @@ class RunTable(Database):
 
 
 def add_run(db: sa.Connection, work: orders.Work, task: str | None) -> bool:
-    """Queue it, unless it is there already; whether it was not. One that was withdrawn with a task
-    begins anew: a task that was cancelled may come again."""
+    """Queue a run unless it exists; returns whether it was queued. One that was withdrawn with a
+    task starts anew: a task that was cancelled may come again."""
     state = db.scalar(_STATE, of(run_id=work.run_id))
     if state == RunState.WITHDRAWN:
         begin_anew(db, work.run_id, "its task was withdrawn before")
         queue_again(db, work.run_id, "what it is about is there again")
         asked = {"user": orders.asked_by(work), "work": work.model_dump_json()}
-        _update(db, work.run_id, **asked)  # perhaps by somebody else
+        _update(db, work.run_id, **asked)  # perhaps requested by somebody else
         return True
     if state is not None:
         return False
@@ -364,7 +366,7 @@ def _row(db: sa.Connection, run_id: str) -> sa.Row:
 
 
 def _update(db: sa.Connection, run_id: str, **values: Any) -> sa.Row:
-    """The row as it was before."""
+    """Change a run; returns its row as it was before."""
     row = _row(db, run_id)
     _change(db, row, **values)
     return row
@@ -377,7 +379,8 @@ def _change(db: sa.Connection, row: sa.Row, **values: Any) -> None:
 
 
 def _count_time(db: sa.Connection, rows: Iterable[sa.Row], ended: float) -> None:
-    """Of attempts that end; of runs that the plan asked for itself, nobody's."""
+    """Count the time of attempts that end for their users; of runs that the plan orders, nobody's
+    is counted."""
     seconds: dict[str, float] = defaultdict(float)
     for row in rows:
         if row.state == RunState.RUNNING and None not in (row.user, row.started):
@@ -386,8 +389,8 @@ def _count_time(db: sa.Connection, rows: Iterable[sa.Row], ended: float) -> None
 
 
 def stop(db: sa.Connection, run_ids: Collection[str], state: Stopped, cause: str) -> None:
-    """Without their results, by a person's wish. Of hundreds, as the evaluations of a model, some
-    statements."""
+    """Stop runs without a result, because a person wished it. A few statements do for hundreds of
+    runs, as of a model's evaluations."""
     now = time.time()
     for these in chunks(run_ids):
         chosen = of(run_id=these)
@@ -398,8 +401,8 @@ def stop(db: sa.Connection, run_ids: Collection[str], state: Stopped, cause: str
 
 
 def retry(db: sa.Connection, run_id: str, user: str | None = None) -> None:
-    """Queue it again, with a fresh budget, if it failed or was cancelled. `user`: whose it is now,
-    where another may have asked for it before."""
+    """Queue a run again, with a fresh budget of deaths, if it failed or was cancelled. `user`:
+    whose it is from now on, if another requested it before."""
     if db.scalar(_STATE, of(run_id=run_id)) in STOPPED:
         whose = {"user": user} if user else {}
         row = _update(db, run_id, state=RunState.QUEUED, deaths=0, cause=None, ended=None, **whose)
@@ -407,14 +410,14 @@ def retry(db: sa.Connection, run_id: str, user: str | None = None) -> None:
 
 
 def queue_again(db: sa.Connection, run_id: str, why: str) -> None:
-    """A run that has no result, or none any more."""
+    """Queue a run again that has no result, or whose result is of no use any more."""
     row = _update(db, run_id, state=RunState.QUEUED, deaths=0, cause=None, result=None, ended=None)
     log(db, "queued", f"again: {why}", row.task, run_id)
 
 
 def begin_anew(db: sa.Connection, run_id: str, why: str) -> None:
-    """As if it had never asked for its shards, which its next start forgets; one that runs is
-    queued again."""
+    """Start a run over, as if it had never had a lease: its next start deletes the shards that it
+    was told of. If it runs, it is queued again."""
     row = _update(db, run_id, reached=-1, progress=None)
     log(db, "anew", why, row.task, run_id)
     if row.state == RunState.RUNNING:
@@ -426,7 +429,7 @@ def is_done(db: sa.Connection, run_id: str) -> bool:
 
 
 def end(db: sa.Connection, run_id: str, result: orders.Result, written: str = "") -> sa.Row:
-    """Done, with this result. `written`: the same, where somebody wrote it already."""
+    """Mark a run as done with this result. `written`: the result as JSON, if it exists already."""
     text = written or result.model_dump_json()
     return _update(db, run_id, state=RunState.DONE, result=text, cause=None, ended=time.time())
 

@@ -18,57 +18,57 @@ class SampleTable(Database):
     """What is in the sample store."""
 
     def grow(self, shard: Shard, request: Request) -> None:
-        """A further version of a task's shard; one that is there already stays as it is."""
+        """Add a version of a task's shard; one that is there already stays as it is."""
         with self._write(request=request) as db:
             if add_shard(db, shard):
                 text = f"version {shard.version} of the samples: {shard.blob.rows} rows"
                 log(db, "samples", text, shard.task)
 
     def state(self, shard: Shard) -> None:
-        """The statistics that this version of a task's samples is seen by."""
+        """Set the statistics that others see instead of this version of a task's samples."""
         with self._write() as db:
             same = one(SHARD, task=shard.task, version=shard.version)
             db.execute(SHARD.update().where(*same).values(statistics=shard.statistics))
             log(db, "samples", "statistics are seen instead of samples", shard.task)
 
     def shards(self, *tasks: str) -> list[Shard]:
-        """Every version (of these tasks), by arrival of the task, then by version; not of tasks
-        that were removed, nor of what was cancelled and had the name before."""
+        """Every version (of these tasks), by arrival of the task, then by version. Shards of
+        removed tasks, and of a cancelled task that had the name before, are left out."""
         rows = self._rows(_OF_TASKS, task=tasks) if tasks else self._rows(_SHARDS)
         return [shard_of(row) for row in rows]
 
     def shards_with(self, named: Collection[tuple[str, str]]) -> dict[tuple[str, str], Shard]:
-        """(task, digest) -> shard, of all these: in one query, because they may be many."""
+        """(task, digest) -> shard, of all these: in one query, because there may be many."""
         tasks, digests = {task for task, _ in named}, {digest for _, digest in named}
         rows = self._rows(_NAMED, task=tasks, digest=digests)
         return {(row.task, row.digest): shard_of(row) for row in rows}
 
 
 def add_shard(db: sa.Connection, shard: Shard) -> bool:
-    """Whether it is new."""
+    """Add a shard; returns whether it is new."""
     facts = shard.model_dump(include={"task", "version", "ordinal", "statistics"})
     return put_once(db, SHARD, **facts, **shard.blob.model_dump())
 
 
 def next_version(db: sa.Connection, task: str) -> int:
-    """Of a new task's samples: 1, or more where a cancelled one had the name."""
+    """The first version for a new task's samples: 1, or more if a cancelled task had the name."""
     return 1 + (db.scalar(_NEWEST, of(task=task)) or 0)
 
 
 def with_head(shards: sa.Select[Any]) -> sa.Select[Any]:
-    """The same query, with what `shard_of` needs of the task; the generic samples are of none, nor
+    """The query, with what `shard_of` needs of the task. The generic samples are of no task, nor
     are those of a cancelled task whose name was given again."""
     return shards.add_columns(TASK.c.head).outerjoin(TASK, is_of_task())
 
 
 def present(tasks: Collection[str] | None = None) -> sa.Select[Any]:
-    """Names of tasks that were not removed (of these: all are many)."""
+    """A query of the names of tasks that were not removed, all or among these: all are many."""
     query = sa.select(TASK.c.name).where(TASK.c.removed.is_(None))
     return query if tasks is None else query.where(TASK.c.name.in_(tasks))
 
 
 def is_of_task() -> sa.ColumnElement[bool]:
-    """Whether a shard is of the task that has its name now."""
+    """A condition that a shard is of the task that has its name now."""
     return sa.and_(TASK.c.name == SHARD.c.task, TASK.c.ordinal == SHARD.c.ordinal)
 
 

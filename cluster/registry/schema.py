@@ -6,7 +6,7 @@ from typing import Any, Final, Literal
 
 import sqlalchemy as sa
 
-REVISION = "0011"  # the newest of `migrations`, which make these tables of earlier ones
+REVISION = "0011"  # the newest of `migrations`, which turn earlier tables into these
 CANCELLED: Final = "cancelled"  # of a task: before it had a vector; its name is free again
 Removal = Literal["removed", "purged", "cancelled"]  # of a task
 METADATA = sa.MetaData()
@@ -37,7 +37,7 @@ TASK = _table(
     _column("created", sa.Float),
     _column("removed", STRING, nullable=True),  # a Removal
     _column("head", STRING),  # blob digest, once it has a vector
-    _column("owner", STRING, nullable=True, index=True),  # none: of a home of before
+    _column("owner", STRING, nullable=True, index=True),  # none: of an older home
     _column("rows", STRING, nullable=True, index=True),  # digest of what was submitted, if known
 )
 sa.Index("ix_task_removed", TASK.c.removed, TASK.c.name)
@@ -63,18 +63,18 @@ RUN = _table(
     _column("attempt", sa.Integer),  # number of the latest start; 0: never started
     _column("deaths", sa.Integer),  # processes lost since it was accepted or retried
     _column("cause", sa.Text, nullable=True),
-    _column("reached", sa.Integer),  # the last step that it had leave for; -1: none
+    _column("reached", sa.Integer),  # the last step that was leased; -1: none
     _column("progress", sa.Text, nullable=True),
     _column("result", sa.Text, nullable=True),
     _column("created", sa.Float),
     _column("started", sa.Float, nullable=True),
     _column("ended", sa.Float, nullable=True),
-    _column("user", STRING, nullable=True, index=True),  # who asked for it
-    _column("model", STRING, nullable=True, index=True),  # that is evaluated
+    _column("user", STRING, nullable=True, index=True),  # the requester
+    _column("model", STRING, nullable=True, index=True),  # the digest of the one that is evaluated
     _column("version", sa.Integer, nullable=True),  # of the task's vector that is refreshed
 )
 sa.Index("ix_run_kind", RUN.c.kind, RUN.c.state, RUN.c.number, RUN.c.run_id)
-RAN = _table(  # how long a user's runs ran that ended in this hour since 1970
+RAN = _table(  # how long a user's runs ran, by the hour since 1970 in which they ended
     "ran", _key("user"), _key("hour", sa.Integer), _column("seconds", sa.Float)
 )
 ARRIVAL = _table(
@@ -117,15 +117,15 @@ MOVE = _table(
     _column("version", sa.Integer),
     _column("cause", STRING),  # published | asked
 )
-ERASURE = _table(  # blobs that may still lie there
+ERASURE = _table(  # blobs to delete, which may still be stored
     "erasure",
     _key("digest"),
-    _column("due", sa.Float),  # 0: of a purged task; else from when on, if nothing refers to it
+    _column("due", sa.Float),  # 0: of a purged task; else the time from which it goes, if unneeded
 )
 COMPOSITION = _table(
     "composition", _key("digest"), _column("method", STRING), _column("terms", sa.Text)
 )
-# whose vectors are in it
+# tasks whose vectors are in a composition
 HOLDS = _table("holds", _key("task"), _key("composition"))
 MADE = _table(  # what a composition has beside its terms
     "made",
@@ -139,12 +139,12 @@ AWAITED = _table("awaited", _key("user"), _column("run_id", STRING, index=True))
 USER = _table("user", _key("name"), _column("composition", STRING, nullable=True, index=True))
 TOKEN = _table(
     "token",
-    _key("hash"),  # sha256 of the token, which nobody keeps
+    _key("hash"),  # sha256 of the token, which is not stored
     _column("user", STRING, index=True),
     _column("role", STRING),
     _column("created", sa.Float),
     _column("expires", sa.Float, nullable=True),
-    _column("used", sa.Float, nullable=True),  # about when it was last
+    _column("used", sa.Float, nullable=True),  # about when it was used last
 )
 REQUEST = _table(  # what was answered within a week
     "request",
@@ -161,5 +161,5 @@ EVENT = _table(
     _column("task", STRING, nullable=True, index=True),
     _column("run_id", STRING, nullable=True),
     _column("text", sa.Text),
-    _column("composition", STRING, nullable=True),  # its digest, where it became a user's model
+    _column("composition", STRING, nullable=True),  # digest of what became a user's model
 )

@@ -1,4 +1,4 @@
-"""How often something was done, and how long it took: for the figures of a coordinator."""
+"""Counts how often something was done, and how long it took, for the figures of a coordinator."""
 
 from __future__ import annotations
 

@@ -57,16 +57,16 @@ class TaskRecord:
 
 
 def is_private(db: sa.Connection, name: str) -> bool:
-    """Whether what everybody reads may not name it."""
+    """Whether the task must not be named where everybody reads."""
     submission = value(db, TASK.c.submission, name=name)
     return submission is not None and Submission.model_validate_json(submission).private
 
 
 class TaskTable(Database):
-    """What was submitted, by arrival."""
+    """The tasks that were submitted, by arrival."""
 
     def founded(self, base: Base, generic: BlobRef) -> None:
-        """The first call decides; another base later is BaseMismatch."""
+        """Record the base on the first call; raises BaseMismatch for another base later."""
         with self._write() as db:
             text = db.scalar(sa.select(META.c.value).where(META.c.name == "base"))
             if text is None:
@@ -81,13 +81,13 @@ class TaskTable(Database):
                 )
 
     def require_free(self, name: str) -> None:
-        """NameTaken as in `accept`."""
+        """Raises NameTaken as `accept` would."""
         with self._read() as db:
             _had_before(db, name)
 
     def accept(self, submission: Submission, work: TrainWork, request: Request) -> None:
-        """Task, shard, run and answer. NameTaken when the name is, but not by what was cancelled
-        before it had a vector."""
+        """Record task, shard, run and answer. Raises NameTaken when the name is taken; that of a
+        task that was cancelled before it had a vector is free."""
         name = submission.name
         with self._write(request=request) as db:
             was_cancelled = _had_before(db, name)
@@ -98,7 +98,7 @@ class TaskTable(Database):
             row |= {"owner": submission.owner, "submission": submission.model_dump_json()}
             row |= {"rows": submission.rows or None}
             put(db, TASK, **row)
-            # What a cancelled task shared under this name keeps its versions: runs have met them.
+            # Samples of a cancelled task of this name keep their versions: runs have met them.
             version = next_version(db, name)
             add_shard(db, Shard(task=name, ordinal=ordinal, blob=submission.shard, version=version))
             log(db, "submitted", f"{submission.train.rows} training rows", name, work.run_id)
@@ -115,14 +115,14 @@ class TaskTable(Database):
         by: str = "",
         unspent: int = 0,
     ) -> None:
-        """Withdraw a task, and runs. `how`: CANCELLED frees the name; `by`: who asked. Runs that
-        met what is purged begin anew, blobs are owed their erasure, and the balance gets what is
-        `unspent`."""
+        """Withdraw a task, and runs. `how`: CANCELLED frees the name; `by`: the requester. Runs
+        that met what is purged start `anew`, the blobs `erased` are owed their erasure, and the
+        balance gets back what is `unspent`."""
         with self._write(request=request) as db:
             change_balance(db, unspent)
             change(db, TASK, {"name": name}, removed=how)
             dismiss(db, AWAITED.c.run_id, withdrawn)
-            what = "a private task" if is_private(db, name) else name  # runs of others are told
+            what = "a private task" if is_private(db, name) else name  # runs of others show it
             stop(db, withdrawn, RunState.WITHDRAWN, f"{what} was {how}")
             for run_id in anew:
                 begin_anew(db, run_id, "samples that it met were erased")
@@ -133,7 +133,7 @@ class TaskTable(Database):
             log(db, how, f"by {by}" if by else f"{name} is withdrawn from later use", name)
 
     def task(self, name: str, visibility: Visibility = ALL) -> TaskRecord:
-        """UnknownTask says which there are, of those that are seen."""
+        """Raises UnknownTask, whose message names tasks that exist, of those that are seen."""
         seen = visibility.sees(name)
         for row in self._rows(_TASK, name=name) if seen else ():
             if row.removed is None:
@@ -145,26 +145,26 @@ class TaskTable(Database):
         raise UnknownTask(no_such("task", name, filter(visibility.sees, self.task_names())))
 
     def task_names(self) -> list[str]:
-        """By arrival."""
+        """By arrival, without removed tasks."""
         query = sa.select(TASK.c.name).where(TASK.c.removed.is_(None))
         return list(self._values(query.order_by(TASK.c.ordinal)))
 
     def by_arrival(self, names: Collection[str]) -> tuple[str, ...]:
-        """The same, of removed tasks too."""
+        """These names by arrival, removed tasks too."""
         query = sa.select(TASK.c.name).where(TASK.c.name.in_(names)).order_by(TASK.c.ordinal)
         return tuple(self._values(query))
 
     def removed_of(self, names: Collection[str]) -> set[str]:
-        """Which of them were removed."""
+        """The tasks among these that were removed."""
         return set(self._values(_GONE, name=names))
 
     def removed(self, name: str) -> Removal | None:
-        """How a task was withdrawn."""
+        """How a task was withdrawn; None if it was not."""
         with self._read() as db:
             return db.scalar(_REMOVED, of(name=name))
 
     def users_after(self, user: str) -> list[str]:
-        """The next PAGE by name of all who own a task, ask for a run, or hold a token."""
+        """The next PAGE by name of users who own a task, have an owed run, or hold a token."""
         asking = sa.select(RUN.c.user).where(RUN.c.state.in_(OWED))
         each = (sa.select(TASK.c.owner), asking, sa.select(TOKEN.c.user))
         pages = (
@@ -177,7 +177,7 @@ class TaskTable(Database):
     def tasks(
         self, with_removed: bool = False, names: Collection[str] | None = None
     ) -> list[TaskRecord]:
-        """By arrival, all or those of these names."""
+        """By arrival, all or those with these names."""
         key = {} if names is None else {"name": names}
         return [_task(row) for row in self._rows(_tasks(with_removed, bool(key)), **key)]
 
@@ -190,13 +190,13 @@ class TaskTable(Database):
         return set(self._values(PURGED))
 
     def any_task(self, name: str) -> TaskRecord:
-        """Also one that was removed: models that use it work on."""
+        """A task that may have been removed: models that use it keep working."""
         (row,) = self._rows(_TASK, name=name)
         return _task(row)
 
 
 def _had_before(db: sa.Connection, name: str) -> bool:
-    """Whether a task that was cancelled had the name. NameTaken where another has it, or had."""
+    """Whether a cancelled task had the name. Raises NameTaken if another task has it, or had it."""
     found = db.execute(_REMOVED, of(name=name)).first()
     if found is not None and found.removed != CANCELLED:
         was = f" (it was {found.removed})" if found.removed else ""
@@ -219,5 +219,5 @@ def _task(row: sa.Row) -> TaskRecord:
 
 @lru_cache(1024)
 def _shared(options: Options) -> Options:
-    """Most tasks have the same: of thousands that are kept it is one object."""
+    """One object for equal options: most tasks have the same, and thousands of tasks are kept."""
     return options

@@ -1,5 +1,5 @@
-"""A connection to PostgreSQL that does not wait for ever: a server may hang, or the way to it; what
-it is told of limits (`statement_timeout`) it would not keep then."""
+"""A connection to PostgreSQL that does not wait for ever: the server, or the network to it, may
+hang. Limits that the server enforces (`statement_timeout`) do not help then."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ T = TypeVar("T")
 
 
 class TimeoutConnection(psycopg.Connection[Any]):
-    """`answer_timeout`: seconds that it waits for each answer. Then OperationalError, and it is
-    closed: what came later would be taken for the next answer."""
+    """`answer_timeout`: seconds that it waits for each answer. After that it raises
+    OperationalError and is closed: an answer that came later would be taken for the next one."""
 
-    answer_timeout: float | None = None  # while it connects the driver itself looks at the time
+    answer_timeout: float | None = None  # connecting has the driver's own timeout
 
     def wait(self, gen: PQGen[T], interval: float = 0.1, timeout: float | None = None) -> T:
         try:

@@ -1,4 +1,4 @@
-"""Tokens: who may ask over HTTP, and in which role. A token itself is kept nowhere."""
+"""Tokens: who may make requests over HTTP, and in which role. A token itself is not stored."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class TokenRecord:
 
 class TokenTable(Database):
     def issue(self, token: TokenRecord, request: Request) -> None:
-        """A further token of a user; their other ones stay. NameTaken for one that is known."""
+        """Add a token of a user; their others stay. Raises NameTaken for a token that is known."""
         with self._write(request=request) as db:
             _issue(db, token)
 
     def rotate(self, old: TokenRecord, ends: float, new: TokenRecord, request: Request) -> None:
-        """`new` in the place of `old`, which ends then; what has ended is forgotten."""
+        """Put `new` in the place of `old`, which ends at `ends`; delete the user's ended tokens."""
         with self._write(request=request) as db:
             db.execute(
                 TOKEN.delete().where(TOKEN.c.user == old.user, TOKEN.c.expires <= new.created)
@@ -47,7 +47,7 @@ class TokenTable(Database):
             _issue(db, new)
 
     def revoke(self, user: str, request: Request) -> None:
-        """All tokens of a user."""
+        """Delete all tokens of a user."""
         with self._write(request=request) as db:
             count = db.execute(TOKEN.delete().where(TOKEN.c.user == user)).rowcount
             log(db, "token", f"{count} of {user} revoked")
@@ -57,11 +57,11 @@ class TokenTable(Database):
             db.execute(TOKEN.update().where(TOKEN.c.hash.in_(hashes)).values(used=at))
 
     def tokens(self, *hashes: str) -> list[TokenRecord]:
-        """Those with these hashes."""
+        """The tokens with these hashes."""
         return self._tokens(_BY_HASH, hash=hashes)
 
     def tokens_like(self, digits: str) -> list[TokenRecord]:
-        """Those whose hash begins so."""
+        """The tokens whose hash starts with these digits."""
         like = TOKEN.c.hash >= digits, TOKEN.c.hash < digits + "g"  # after f
         return self._tokens(_TOKENS.where(*like))
 
@@ -69,13 +69,13 @@ class TokenTable(Database):
         return self._tokens(_OF_USER, user=user)
 
     def tokens_after(self, user: str) -> list[TokenRecord]:
-        """Of the next PAGE users, by user, then by time."""
+        """The tokens of the next PAGE users, by user, then by time."""
         users = sa.select(TOKEN.c.user).where(TOKEN.c.user > user).distinct()
         page = users.order_by(TOKEN.c.user).limit(PAGE)
         return self._tokens(_TOKENS.where(TOKEN.c.user.in_(page)))
 
     def holders_like(self, user: str) -> list[str]:
-        """Whose names begin alike."""
+        """Users with tokens, by name: at most PAGE, from the first character of this name on."""
         query = sa.select(TOKEN.c.user).where(TOKEN.c.user >= user[:1]).distinct()
         return list(self._values(query.order_by(TOKEN.c.user).limit(PAGE)))
 

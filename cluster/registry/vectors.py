@@ -1,7 +1,7 @@
 """Published vectors.
 
-A vector is a row only after its blob lies in the store; the row and the move of its alias are one
-transaction. Versions of a task count 1, 2, ... without gaps.
+A vector gets a row only once its blob is in the blob store; the row and the move of its alias are
+one transaction. Versions of a task count 1, 2, ... without gaps.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _PINNED = sa.select(VECTOR.c.task, VECTOR.c.version, VECTOR.c.reference).where(
 )
 _NAME, _NUMBER = sa.bindparam("of_task", type_=STRING), sa.bindparam("of_version")
 _NO_CURVES = sa.literal("{}").label("curves")
-# Of each version it is asked: a list of all tasks would be made for every page.
+# By EXISTS for each version: otherwise a list of all tasks would be made for every page.
 _OF_PRESENT = sa.exists().where(TASK.c.name == VECTOR.c.task, TASK.c.removed.is_(None))
 _NEXT = (
     sa.select(*(_NO_CURVES if column is VECTOR.c.curves else column for column in VECTOR.c))
@@ -70,7 +70,7 @@ _TOLD = (
     .where(in_params(ARRIVAL.c.run_id))
     .order_by(ARRIVAL.c.step, SHARD.c.ordinal)
 )
-# By ids alone: with their kind SQLite would look at all runs of that kind.
+# By ids alone: with their kind SQLite would scan all runs of that kind.
 _WORKS = sa.select(RUN.c.run_id, RUN.c.kind, RUN.c.work).where(in_params(RUN.c.run_id))
 _MET = sa.select(SHARD.c.digest).join(ARRIVAL, OF_SHARD).where(*equals_param(ARRIVAL.c.run_id))
 
@@ -87,7 +87,7 @@ class VectorRecord:
 
 
 class Met(NamedTuple):
-    """Samples that a run saw from `step` on, until their task `left`."""
+    """Samples that a run saw from `step` on, until their task left at step `left`."""
 
     step: int
     left: int | None
@@ -101,8 +101,8 @@ class VectorTable(RunTable, Effects):
     def finish(
         self, run_id: str, result: Measured | Evaluated | Fitted | Refreshed, written: str = ""
     ) -> None:
-        """A result that publishes no vector; measured pairs join the rows of their vectors.
-        `written`: the same as JSON, where somebody has it."""
+        """Record a result that publishes no vector; measured pairs join the rows of their vectors.
+        `written`: the result as JSON, if it exists already."""
         with self._write() as db:
             if is_done(db, run_id):
                 return
@@ -121,10 +121,10 @@ class VectorTable(RunTable, Effects):
                 log(db, "refused", f"the refresh was refused: {result.reason}", row.task, run_id)
 
     def publish(self, run_id: str, result: Trained | Refreshed, grant: int = 0) -> VectorRef:
-        """The run's vector as the next version, its pairs, the champion moved from its parent, and
-        what is granted for its arrival.
+        """Record the run's vector as the next version, with its pairs and what is granted for it;
+        it becomes champion if its parent is.
 
-        The blobs already lie in the store. Published before: the same version again.
+        The blobs are in the blob store already. Published before: returns the same version.
         """
         with self._write() as db:
             if is_done(db, run_id):
@@ -139,7 +139,7 @@ class VectorTable(RunTable, Effects):
             add_effects(db, [_filled(pair, reference) for pair in result.pairs])
             for other in result.near if isinstance(result, Trained) else ():
                 put_once(db, NEAR, task=reference.task, other=other)
-                both = reference.task, other  # who sees both hears of it
+                both = reference.task, other  # told to who sees both
                 for one_of in [one for one in both if is_private(db, one)] or both:
                     log(db, "near", SAME_KIND, one_of, run_id)
             old = value(db, ALIAS.c.version, task=reference.task, name=CHAMPION)
@@ -157,7 +157,7 @@ class VectorTable(RunTable, Effects):
         return found | {(other, task) for task, other in found}
 
     def vector(self, task: str, version: int) -> VectorRef:
-        """UnknownVector says which versions there are."""
+        """Raises UnknownVector, whose message names the versions that exist."""
         for text in self._values(_VECTOR, task=task, version=version):
             return VectorRef.model_validate_json(text)
         versions = len(self.references(task))
@@ -165,7 +165,7 @@ class VectorTable(RunTable, Effects):
         raise UnknownVector(f"{task} has no version v{version}; there is {there_is}")
 
     def pinned(self, places: Collection[tuple[str, int]]) -> dict[tuple[str, int], VectorRef]:
-        """(task, version) -> vector, of those that are there."""
+        """(task, version) -> vector, of those that exist."""
         tasks, versions = {task for task, _ in places}, {version for _, version in places}
         found, wanted = self._rows(_PINNED, task=tasks, version=versions), set(places)
         rows = (row for row in found if (row.task, row.version) in wanted)
@@ -179,7 +179,7 @@ class VectorTable(RunTable, Effects):
     def vectors(
         self, task: str | None = None, version: int | None = None, newest: int | None = None
     ) -> list[VectorRecord]:
-        """Of one task or all, by task's name and version: all, the one, or the last ones."""
+        """Of one task or all, by task's name and version: all, this version, or the `newest`."""
         wanted = {VECTOR.c.task: task, VECTOR.c.version: version}
         these = (column == value for column, value in wanted.items() if value is not None)
         last = VECTOR.c.task.desc(), VECTOR.c.version.desc()
@@ -187,39 +187,39 @@ class VectorTable(RunTable, Effects):
         return [_vector(row) for row in reversed(rows)]
 
     def vectors_after(self, task: str | None, after: str, most: int) -> list[VectorRecord]:
-        """The next of one task or all that were not removed, by task's name and version, after
-        TASK@vN. Of all, without their curves."""
+        """The next versions after TASK@vN, by task's name and version, of one task or of all that
+        were not removed; of all, without their curves."""
         name, _, number = after.rpartition("@v")
         place = {"task": task or name, "version": int(number or 0), "most": most}
         return [_vector(row) for row in self._rows(_NEXT if task is None else _NEXT_OF, **place)]
 
     def champions_with_norms(self, tasks: Collection[str]) -> dict[str, MeasuredVector]:
-        """The champion of each of these tasks that was not removed."""
+        """The champions of these tasks, by task; removed tasks are left out."""
         query = _of_champions(tasks, VECTOR.c.task, VECTOR.c.version, VECTOR.c.norm)
         return {row.task: MeasuredVector(**row._mapping) for row in self._rows(query)}
 
     def champion_references(self, tasks: Collection[str] | None = None) -> dict[str, VectorRef]:
-        """By task, of those that were not removed (and of these)."""
+        """Champions by task, of all tasks or of these; removed tasks are left out."""
         query = _of_champions(tasks, VECTOR.c.reference).order_by(VECTOR.c.task)
         return _by_task(self._values(query))
 
     def first_references(self, tasks: Collection[str] | None = None) -> dict[str, VectorRef]:
-        """As they were trained: by task (of these)."""
+        """First versions, as they were trained, by task: of all tasks, or of these."""
         texts = self._values(_FIRST) if tasks is None else self._values(_FIRST_OF, task=tasks)
         return _by_task(texts)
 
     def champion_versions(self, tasks: Collection[str]) -> dict[str, int]:
-        """Of those of these tasks that were not removed."""
+        """The versions of champions of these tasks, by task; removed tasks are left out."""
         query = _of_champions(tasks, VECTOR.c.task, VECTOR.c.version)
         return {row.task: row.version for row in self._rows(query)}
 
     def met_counts(self, run_ids: Collection[str]) -> Counter[str]:
-        """How many samples each of these runs was told of one by one."""
+        """How many shards each of these runs was told of one by one."""
         return Counter({row[0]: row[1] for row in self._rows(_COUNTED, run_id=run_ids)})
 
     def met(self, run_ids: Collection[str]) -> dict[str, list[Met]]:
-        """Against whose samples each of these runs made its version: told one by one, by step and
-        arrival, or all at the beginning."""
+        """The samples that each of these runs made its version against: told one by one, by step
+        and arrival, or all at the start."""
         found: dict[str, list[Met]] = {run_id: [] for run_id in run_ids}
         with self._read() as db:
             for run_id, kind, work in db.execute(_WORKS, of(run_id=run_ids)):
@@ -230,8 +230,8 @@ class VectorTable(RunTable, Effects):
         return found
 
     def seen(self, run_id: str) -> frozenset[str]:
-        """Digests of the shards that the vector of this run was trained or refreshed against,
-        before too."""
+        """Digests of the shards that the vector of this run was trained or refreshed against, those
+        of its earlier versions included."""
         refreshed = set[str]()
         with self._read() as db:
             while (work := _work(db, run_id))["kind"] == "refresh":
@@ -254,13 +254,13 @@ def _by_task(references: Iterable[str]) -> dict[str, VectorRef]:
 
 
 def _work(db: sa.Connection, run_id: str) -> dict[str, Any]:
-    """As it was written: no objects are made of long lists."""
+    """The work as parsed JSON: no objects are built of long lists."""
     return json.loads(value(db, RUN.c.work, run_id=run_id))
 
 
 def _reference(db: sa.Connection, run: RunRecord, result: Trained | Refreshed) -> VectorRef:
     """The next version of the run's task."""
-    assert run.task is not None  # whoever makes a vector makes it for a task
+    assert run.task is not None  # every vector is made for a task
     newest = sa.select(sa.func.max(VECTOR.c.version)).where(VECTOR.c.task == run.task)
     parent = run.work.vector if isinstance(run.work, RefreshWork) else None
     head = result.head_blob if isinstance(result, Trained) else parent and parent.head_blob
@@ -279,7 +279,7 @@ def _reference(db: sa.Connection, run: RunRecord, result: Trained | Refreshed) -
 
 
 def _filled(pair: Pair, ref: VectorRef) -> Pair:
-    """A learner does not know which version its vector will be."""
+    """Name the version of the vector, which its learner did not know."""
     names = {"task": ref.task, "version": ref.version, "vector_digest": ref.digest}
     return pair.model_copy(update=names)
 
