@@ -1,1 +1,1 @@
-"""What is only read: answered out of the registry, as far as the asker may see, in any process."""
+"""Read-only requests: answered from the registry, in any process, as the requester may see it."""

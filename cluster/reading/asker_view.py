@@ -1,4 +1,4 @@
-"""What answers need beside the registry, and what one asker sees of both."""
+"""What answers need beside the registry, and what one requester sees of both."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from tacl.errors import UnknownRun
 
 @dataclass(frozen=True)
 class Known:
-    """All of it is in the registry, and takes long to read there. `owners`: of the private tasks,
-    removed ones too. `heads` are of thousands of tasks, and few questions need them: of the same
-    moment, and to be asked for inside it."""
+    """What is derived from the registry and takes long to read there. `owners`: of the private
+    tasks, removed ones too. `heads`, of thousands of tasks, is called where they are needed, inside
+    the same snapshot: few requests need them."""
 
     owners: Mapping[str, str]
     heads: Callable[[], FittedHeads]
@@ -24,14 +24,14 @@ class Known:
 
 @dataclass(frozen=True)
 class AskerView:
-    """What one asker is told."""
+    """What one requester is told."""
 
     registry: Registry
     known: Known
     visibility: Visibility
 
     def seen_run(self, run_id: str) -> RunRecord:
-        """Raises UnknownRun when there is none that the asker sees."""
+        """Raises UnknownRun when there is none that the requester sees."""
         run = self.registry.run(run_id)
         if not is_seen(run.work, self.visibility):
             raise UnknownRun(f"there is no run {run_id}")

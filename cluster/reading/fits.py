@@ -1,4 +1,4 @@
-"""Which fit of heads a model answers with, and which fits nobody needs any more. Pure."""
+"""Which fit of heads a model answers with, and which fits nobody needs any more. Pure functions."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Added = Sequence[tuple[str, str]]  # what a sum adds: tasks, and digests of thei
 
 @dataclass(frozen=True)
 class HeadFit:
-    """`heads` by task: what is asked of one costs the same however many there are."""
+    """One fit of heads. `heads` is by task: a lookup takes the same time however many there are."""
 
     run_id: str
-    taught: frozenset[str]  # owners of the private tasks
+    taught: frozenset[str]  # owners of the private tasks in it
     heads: Mapping[str, FittedHead]
     novelty: str | None
 
@@ -31,18 +31,18 @@ class HeadFit:
 
     @cached_property
     def vectors(self) -> frozenset[tuple[str, str]]:
-        """By task and digest: whether it has all of many is asked for every request."""
+        """(task, digest) of its vectors; cached: every request checks if it has all of many."""
         return frozenset((task, head.vector) for task, head in self.heads.items())
 
 
 def added(model: Composition) -> Added:
-    """Nothing for a model that is no sum of whole vectors."""
+    """What a model adds; nothing if it is no sum of whole vectors."""
     terms = model.terms if is_plain(model) else ()
     return [(term.vector.task, term.vector.digest) for term in terms if term.coefficient > 0]
 
 
 def added_by(recipe: Recipe) -> Added:
-    """The same of a model as the registry has it."""
+    """The same, of a model as the registry keeps it."""
     terms = json.loads(recipe.terms) if recipe.merged is None else ()
     vectors = [one["vector"] for one in terms if one["coefficient"] > 0]
     is_whole = all(one.get("by_block") is None for one in terms)
@@ -50,8 +50,8 @@ def added_by(recipe: Recipe) -> Added:
 
 
 def answering(fits: Iterable[HeadFit], added: Added, owners: Mapping[str, str]) -> HeadFit | None:
-    """The first that has all of these vectors. What private tasks taught is for models of their
-    owner's tasks."""
+    """The first fit that has all of these vectors. A fit that private tasks taught is only for
+    models with private tasks of the same owner."""
     may, wanted = {owners[task] for task, _ in added if task in owners}, frozenset(added)
     for fit in fits if added else ():
         if fit.taught <= may and wanted <= fit.vectors:
@@ -60,9 +60,9 @@ def answering(fits: Iterable[HeadFit], added: Added, owners: Mapping[str, str]) 
 
 
 def warm_start(fits: Sequence[HeadFit], owner: str, champions: Mapping[str, str]) -> HeadFit | None:
-    """The fit that one of these champions goes on from: of those that were of some of their tasks
+    """The fit that a new fit of these champions starts from. It must be of some of their tasks
     alone, so that nothing is left in heads of a task that is gone, or that another owner keeps
-    private, the one that has most of them; the newest of several."""
+    private. Of these it is the one that has most of the champions; the newest of several."""
     may = [
         fit
         for fit in reversed(fits)
@@ -86,7 +86,7 @@ def fits_shown(fits: Sequence[HeadFit], champions: Mapping[str, str]) -> set[str
 def fits_in_use(
     fits: Sequence[HeadFit], models: Iterable[Added], owners: Mapping[str, str]
 ) -> set[str]:
-    """Ids of those that models answer with. The others can go: of these models each still answers
-    with the first that has all of its vectors, which is the same."""
+    """Ids of the fits that these models answer with. The others can go: each of these models still
+    answers with the first fit that has all of its vectors, which is the same."""
     found = (answering(fits, one, owners) for one in models)
     return {fit.run_id for fit in found if fit}

@@ -1,7 +1,7 @@
-"""With which heads a model answers: those of its tasks' training, or fitted again, together.
+"""Which heads a model answers with: those of its tasks' training, or heads fitted again together.
 
-The first fit that has all of a model's vectors is the one, so that a model answers the same for
-ever once its heads are there, whatever arrives later.
+It is the first fit that has all of a model's vectors: once its heads exist a model answers the same
+for ever, whatever arrives later.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cluster.registry import Registry
 
 @dataclass(frozen=True)
 class FittedHeads:
-    """Of every fit that is kept, in the order in which they ended."""
+    """The heads of every fit that is kept, in the order in which the fits ended."""
 
     fits: tuple[HeadFit, ...]
 
@@ -38,7 +38,7 @@ class FittedHeads:
         return FittedHeads(tuple(fit for fit in self.fits if task in fit.heads))
 
     def have(self, heads: Mapping[str, str]) -> bool:
-        """Whether some of these are theirs: digests of heads by task."""
+        """Whether any of these heads is of one of the fits; `heads`: digests of heads by task."""
         return any(
             task in fit.heads and fit.heads[task].head == head
             for task, head in heads.items()
@@ -51,9 +51,10 @@ class FittedHeads:
     def of(
         self, model: Composition, owners: Mapping[str, str]
     ) -> tuple[dict[str, FittedHead], str | None]:
-        """By task, of what is added, and what tells inputs of none of these; nothing while no fit
-        has them all. A model that is no sum of whole vectors has its own, or none. What private
-        tasks taught is for models of their owner's tasks."""
+        """By task, the fitted heads of what a model adds, and the blob that tells inputs of none of
+        its tasks; nothing while no fit has them all. A model that is no sum of whole vectors has
+        its own, or none. What private tasks taught is only for models with private tasks of that
+        owner."""
         if model.fitted:
             return {one.task: one for one in model.fitted}, model.novelty
         vectors = added(model)
@@ -63,12 +64,12 @@ class FittedHeads:
         return {task: fit.heads[task] for task, _ in vectors}, fit.novelty
 
     def blobs(self, tasks: Collection[str]) -> set[str]:
-        """Of the heads of these tasks."""
+        """Digests of the heads of these tasks."""
         heads = (fit.heads[task] for fit in self.fits for task in tasks if task in fit.heads)
         return {blob for one in heads for blob in (one.head, one.frozen)}
 
     def newest(self, vector: VectorRef, visibility: Visibility) -> FittedHead | None:
-        """Of a vector, from fits of tasks that the viewer sees."""
+        """The newest head of a vector, from fits of tasks that the viewer sees."""
         viewer = visibility.viewer
         for fit in reversed(self.fits):
             seen = viewer is None or fit.taught <= {viewer}
@@ -77,8 +78,9 @@ class FittedHeads:
         return None
 
     def answering(self, model: Composition, owners: Mapping[str, str]) -> Composition:
-        """The same model; its vectors name the heads that answer, of a task that is added every
-        version the same, and it names what tells inputs of none of its tasks."""
+        """The same model, naming what it answers with: in its vectors the fitted heads, the same
+        for all versions of a task that is added; and the blob that tells inputs of none of
+        these."""
         fitted, novelty = self.of(model, owners)
         if not fitted:
             return model

@@ -23,7 +23,8 @@ def current(
     removed_of: Callable[[Collection[str]], set[str]],
 ) -> Composition | TaclError:
     """A user's model, or why there is none: NoComposition, or Erased when it needs vectors of the
-    tasks `purged`, whose bytes are gone; what else of it was removed cannot be composed either."""
+    tasks `purged`, whose bytes are gone. The message then leaves out every task that was removed:
+    none of them can be composed."""
     if model is None:
         return NoComposition(f"{user} has no model yet; make one: tacl compose {user} +TASK ...")
     gone = [t.vector.name for t in model.terms if t.vector.task in purged]
@@ -37,7 +38,8 @@ def current(
 
 
 def require_sum(model: Composition, asked: ComposeWork | None) -> None:
-    """Raises BadRecipe for a model that was made of just these versions; `asked` as for `again`."""
+    """Raises BadRecipe unless the model is a sum: any other was made of just these versions.
+    `asked`: as for `again`."""
     if model.method != "sum":
         raise BadRecipe(
             f"{model.user}'s model was made by {model.method} of the versions it has; make it "
@@ -48,9 +50,9 @@ def require_sum(model: Composition, asked: ComposeWork | None) -> None:
 def again(
     model: Composition, asked: ComposeWork | None, without: Collection[str] = frozenset()
 ) -> str:
-    """The command that makes a model of the champions of now, `without` tasks that were removed.
-    `asked` is what its user asked for, none for a sum: what was made has other coefficients, and
-    the data are not in it."""
+    """The command that makes a model again, from the present champions and `without` removed tasks.
+    `asked`: the work that its user requested, None for a sum. The model does not have it:
+    coefficients were made, and the data are not in it."""
     if model.method == "sum" and not without:
         return f"tacl compose {model.user} --update"
     method = "" if model.method == "sum" else f" --method {model.method}"
@@ -61,7 +63,7 @@ def again(
 
 
 def _written(terms: Sequence[RecipeTerm]) -> str:
-    """With the champions of now; a task that comes twice keeps its versions."""
+    """The terms with the present champions; a task that occurs twice keeps its versions."""
     count = Counter(term.vector.task for term in terms)
     pinned = [t.vector.version if count[t.vector.task] > 1 else None for t in terms]
     found = [Term(t.coefficient, t.vector.task, v) for t, v in zip(terms, pinned, strict=True)]
@@ -69,7 +71,7 @@ def _written(terms: Sequence[RecipeTerm]) -> str:
 
 
 def _how(making: CompositionMethod) -> str:
-    """The options. Where the data were is not known, and their rows may be gone."""
+    """The options of the command. Where the data were is not known, and their rows may be gone."""
     how = f" --method {making.method}"
     if making.select:
         how += f" --select {making.select}"

@@ -1,8 +1,8 @@
-"""The registry read beside the coordinator, in a process that decides nothing and writes nothing.
+"""Reads the registry beside the coordinator, in a process that decides nothing and writes nothing.
 
-What answers need beside it is derived from it and kept; the events of the registry say what of that
-is new. A look and the answer are of one moment, so whatever the order in which things happen, a
-private task that an answer could name is known as one.
+What answers need beside the registry is derived from it and kept; the events of the registry say
+what of that is out of date. An answer and the check for events are of one snapshot. So, in whatever
+order things happen, a private task that an answer could name is known to be private.
 """
 
 from __future__ import annotations
@@ -21,23 +21,24 @@ from cluster.registry import Registry, TaskRecord
 from cluster.registry.journal import LoggedEvent
 from cluster.storage.home import Home
 
-if TYPE_CHECKING:  # it brings pyarrow, which few questions need
+if TYPE_CHECKING:  # it imports pyarrow, which few requests need
     from cluster.storage.blobs import Blobs
 
-MANY = 5000  # events after which everything is read again
+MANY = 5000  # events since the last look; after more, everything is read again
 
 
 class Reader(Reads):
-    """For any number of threads. `note`: who is told of tokens that were used, to write it down.
+    """For any number of threads. `note` is called with hashes of tokens that were used, to record
+    it.
 
-    Raises BadConfig where there is no registry that this version reads, or none that is reached
-    from here."""
+    Raises BadConfig if there is no registry that this version reads, or if it cannot be reached.
+    """
 
     def __init__(self, home: Home, note: Callable[[Sequence[str]], None]) -> None:
         self._home, self._told = home, note
         self._registry = Registry(home.registry_url, read_only=True)
-        self._lock = threading.Lock()  # moments begin in the order of what is known
-        self._last = -1  # the last event that was taken in; as of then are
+        self._lock = threading.Lock()  # snapshots start in the order of what is known
+        self._last = -1  # the last event that was taken in; as of it are
         self._owners: Mapping[str, str] = {}
         self._heads: FittedHeads | None = None  # None: nobody needed them yet
 
@@ -70,7 +71,7 @@ class Reader(Reads):
         return Known(owners, lambda: heads or self._read_heads(last, owners))
 
     def _read_heads(self, last: int, owners: Mapping[str, str]) -> FittedHeads:
-        """In the moment of a look; kept for the next ones, unless others looked since."""
+        """Read heads in the snapshot of a look; kept for the next, unless others looked since."""
         with self._lock:
             if self._last == last:
                 self._heads = self._heads or FittedHeads.of_all(self._registry, owners)
@@ -81,7 +82,7 @@ class Reader(Reads):
         names = {one.task for one in found if one.kind == "submitted"}
         if not names:
             return self._owners
-        # Perhaps that of a task which was cancelled, and was another's.
+        # The name may have been that of a cancelled task of another owner.
         tasks = self._registry.tasks(with_removed=True, names=[*filter(None, names)])
         kept = {name: owner for name, owner in self._owners.items() if name not in names}
         return kept | _private(tasks)
@@ -96,7 +97,7 @@ class Reader(Reads):
                 case LoggedEvent(kind="forgotten", run_id=str(run_id)):
                     heads = heads.forgotten({run_id})
                 case LoggedEvent(kind="fitted", run_id=str(run_id)):
-                    result = self._registry.result(run_id, Fitted)  # none where it was forgotten
+                    result = self._registry.result(run_id, Fitted)  # None if it was forgotten
                     heads = heads.added(run_id, result, owners) if result else heads
                 case _:
                     pass

@@ -1,5 +1,5 @@
-"""What the registry alone can answer: the same code in the coordinator, which has in memory what it
-needs beside, and in a process that reads on its own (`reader`)."""
+"""Requests that the registry alone can answer. The same code runs in the coordinator, which has in
+memory what it needs beside, and in a process that reads on its own (`reader`)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 def answered(found: Sequence[T | TaclError]) -> T:
-    """The only one of many answers, or what is raised instead."""
+    """The only answer of a list; an error is raised."""
     (one,) = found
     if isinstance(one, TaclError):
         raise one
@@ -46,23 +46,23 @@ def answered(found: Sequence[T | TaclError]) -> T:
 
 
 class Reads(ABC):
-    """`cluster.domain.api.ReadAPI`. `compositions` and `holders` answer many questions at once."""
+    """Implements `cluster.domain.api.ReadAPI`. `compositions` and `holders` answer many at once."""
 
     _registry: Registry
     _blobs: Blobs
 
     @abstractmethod
     def _reading(self) -> AbstractContextManager[Known]:
-        """What is known beside the registry: inside, both are of one moment. Else somebody might be
-        told of a private task that is not known as one yet."""
+        """What is known beside the registry; inside, both are of one snapshot. Otherwise somebody
+        might be told of a private task that is not yet known to be private."""
 
     @abstractmethod
     def _note(self, hashes: Sequence[str], now: float) -> None:
-        """These tokens were used."""
+        """Record that these tokens were used."""
 
     @contextmanager
     def _seeing(self, context: RequestContext, task: str | None = None) -> Iterator[AskerView]:
-        """Raises UnknownTask, also for a task that the asker does not see."""
+        """Raises UnknownTask, also for a task that the requester does not see."""
         with self._reading() as known:
             visibility = Visibility(context.user, known.owners)
             if task is not None:
@@ -104,7 +104,7 @@ class Reads(ABC):
         return answered(self.compositions([user]))
 
     def compositions(self, users: Sequence[str]) -> list[Composition | TaclError]:
-        """What `composition` answers or raises for each of these."""
+        """For each of these users, what `composition` returns or raises."""
         with self._reading() as known:
             found = {model.user: model for model in self._registry.compositions(*users)}
             purged, removed_of = self._registry.purged(), self._registry.removed_of
@@ -133,7 +133,7 @@ class Reads(ABC):
         return answered(self.holders([token_hash]))
 
     def holders(self, hashes: Sequence[str]) -> list[Holder | TaclError]:
-        """What `holder` answers or raises for each of these."""
+        """For each of these hashes, what `holder` returns or raises."""
         found, now = {one.hash: one for one in self._registry.tokens(*hashes)}, time.time()
         if new := [one.hash for one in found.values() if not is_noted(one, now)]:
             self._note(new, now)
@@ -146,7 +146,7 @@ class Reads(ABC):
 
     def usage(self, whose: str | None = None, after: str = "") -> list[Usage]:
         with self._reading() as known:
-            heads = known.heads()  # without the lock: a page of users takes a fifth of a second
+            heads = known.heads()  # the rest without the lock: a page takes a fifth of a second
         users = self._registry.users_after(after) if whose is None else [whose]
         owed, ran = self._registry.owed_of(users), self._registry.ran_of(users)
         stored = self._stored(users, heads)
@@ -155,7 +155,7 @@ class Reads(ABC):
     # -- inside
 
     def _stored(self, users: Collection[str], heads: FittedHeads) -> dict[str, set[str]]:
-        """Digests of the files that count for each of these."""
+        """By user, the digests of the files that count for them."""
         return {
             user: {*stored, *heads.blobs({one.task for one in stored.values()})}
             for user, stored in self._registry.stored_of(users).items()
@@ -175,11 +175,11 @@ class Reads(ABC):
     def _result(
         self, context: RequestContext, run_id: str, kind: RunKind, form: type[R]
     ) -> R | None:
-        """Of a run of this kind, None while it is owed. Raises RunFailed with the cause."""
+        """The result of such a run, None while it is owed. Raises RunFailed with the cause."""
         with self._seeing(context) as view:
             run = view.seen_run(run_id)
             if run.state not in (*OWED, RunState.DONE):
-                # An evaluation may be of another's model, which is the asker's too.
+                # An evaluation may be another user's, of a model that is the requester's too.
                 own = not context.limited or run.user in (None, context.user)
                 raise RunFailed(f"{about(run.work) if own else 'the run'} {run.state}: {run.cause}")
             if run.kind != kind:

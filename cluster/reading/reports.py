@@ -1,4 +1,4 @@
-"""What is told of vectors and models, read from the registry."""
+"""Reports on vectors and models, read from the registry."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from cluster.reading.asker_view import AskerView
 from cluster.reading.models import again, tasks_in
 from cluster.registry import Met, Registry, VectorRecord
 
-BYTES = 16_000  # of vectors in one answer; a version that has more by itself comes alone
-READ = 5_000  # samples that they met: all are read, to tell of those that are seen
+BYTES = 16_000  # of vectors in one answer; a version that has more is returned alone
+READ = 5_000  # samples that they met: all are read, to report those that are seen
 AT_ONCE = 16  # versions that are read together
-MET = 16  # samples that a listed version tells of, of those that it met
+MET = 16  # samples that a listed version names, of those that it met
 
 
 def vectors(view: AskerView, task: str | None, after: str) -> list[reports.VectorStatus]:
-    """The next versions with what made them: of a task, or by task's name and without curves. How
-    many they are depends on what is seen alone."""
+    """The next versions with what made them: of one task, or of all, by task's name and without
+    curves. How many they are depends only on what the viewer sees."""
     found, size, read = list[reports.VectorStatus](), 1, 0
     while page := _page(view.registry, task, after):
         for one in _told(view, page):
@@ -37,7 +37,7 @@ def vectors(view: AskerView, task: str | None, after: str) -> list[reports.Vecto
 
 
 def _page(registry: Registry, task: str | None, after: str) -> list[VectorRecord]:
-    """As many as met READ samples together, or one: few met as many as there are tasks."""
+    """As many versions as met READ samples together, or one: few met as many as there are tasks."""
     page = registry.vectors_after(task, after, AT_ONCE)
     counts = registry.met_counts([one.reference.run_id for one in page])
     met = accumulate(counts[one.reference.run_id] for one in page)
@@ -68,14 +68,14 @@ def _vector(entry: VectorRecord, champion: bool, met: Sequence[Met]) -> reports.
 
 
 def _met(view: AskerView, refs: Sequence[VectorRef]) -> dict[str, list[Met]]:
-    """Of the samples that each version met those that are seen, by the run that made it."""
+    """By the run that made each version, the samples that it met and the viewer sees."""
     found = view.registry.met([ref.run_id for ref in refs])
     sees = view.visibility.sees
     return {run_id: [one for one in met if sees(one.task)] for run_id, met in found.items()}
 
 
 def compare(view: AskerView, task: str, versions: tuple[int, int]) -> reports.VectorComparison:
-    """Two versions of a vector, and only what is different between them."""
+    """Two versions of a vector, with only what differs between them."""
     one, other = (_side(view, task, version) for version in versions)
     different = {group: _different(one[group], other[group]) for group in one}
     return reports.VectorComparison(task=task, versions=versions, **different)
@@ -87,7 +87,7 @@ def _different(one: Mapping, other: Mapping) -> reports.Differences:
 
 
 def _side(view: AskerView, task: str, version: int) -> dict[str, Mapping]:
-    """What is told of a version, as name -> value in the groups of VectorComparison."""
+    """What is reported of a version, as name -> value in the groups of VectorComparison."""
     view.registry.vector(task, version)
     (entry,) = view.registry.vectors(task, version)
     ref = entry.reference
@@ -103,12 +103,12 @@ def _side(view: AskerView, task: str, version: int) -> dict[str, Mapping]:
 
 
 def users(view: AskerView, whose: str | None, after: str) -> list[reports.UserModel]:
-    """Models, and which of their tasks have a newer champion, or were removed: that of a user, or
+    """Models, with their tasks that have a newer champion or were removed: that of one user, or
     PAGE of those after a user's name."""
     seen, registry = _models(view, whose, after), view.registry
     tasks = {term.vector.task for model in seen for term in model.terms}
     newest = registry.champion_versions(tasks)
-    gone = tasks - newest.keys()  # what has a vector has a champion, until it is removed
+    gone = tasks - newest.keys()  # a task with a vector has a champion, until it is removed
     outdated = {model.user: _outdated(model, newest) for model in seen}
     lost = {model.user: tasks_in(model) & gone for model in seen}
     anew = [model for model in seen if outdated[model.user] or lost[model.user]]
@@ -137,7 +137,7 @@ def _erasures(registry: Registry, purged: Collection[str]) -> dict[str, Event]:
 
 
 def _models(view: AskerView, whose: str | None, after: str) -> list[Composition]:
-    """Of what is seen, as many as there are or PAGE."""
+    """Models that the viewer sees: that of one user, or the next PAGE."""
     registry, visibility = view.registry, view.visibility
     if whose is not None:
         found = registry.compositions(whose)
@@ -156,14 +156,14 @@ def _outdated(model: Composition, newest: Mapping[str, int]) -> tuple[str, ...]:
 
 
 def _each(found: Evaluated, kind: str) -> dict[str, float]:
-    """An accuracy of every task of which it was measured."""
+    """The accuracies of this kind, of every task for which it was measured."""
     shares = {task: getattr(row, kind) for task, row in found.per_task.items()}
     return {task: share for task, share in shares.items() if share is not None}
 
 
 def accuracy_history(view: AskerView, user: str | None) -> reports.AccuracyHistory:
-    """Of this user's models, or of everybody's, in order of time: each model once, as it was
-    measured last; of the latest PAGE evaluations that are seen."""
+    """Accuracies of this user's models, or of everybody's, by time: each model once, as it was
+    measured last. They are from the latest PAGE evaluations that the viewer sees."""
     registry = view.registry
     known = [model.digest for model in registry.compositions(user)] if user else []
     every, sees = registry.evaluations(user, known), view.visibility.sees_all
@@ -173,10 +173,10 @@ def accuracy_history(view: AskerView, user: str | None) -> reports.AccuracyHisto
         assert isinstance(record.work, EvaluateWork)
         model = record.work.composition
         assert record.ended is not None  # it is done
-        rows.pop(model.digest, None)  # measured again, it comes later
+        rows.pop(model.digest, None)  # a model that is measured again comes later
         rows[model.digest] = reports.MeasuredModel(
             digest=model.digest,
-            user=user or model.user,  # of two with one model, one is measured for both
+            user=user or model.user,  # users with the same model share its evaluation
             terms=tuple(map(str, model.terms)),
             method=model.method,
             at=record.ended,

@@ -1,4 +1,4 @@
-"""What a user may take of the cluster: how much that is, and whether somebody took it."""
+"""The share of the cluster that a user may take, and whether they have taken it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ STORED = 64 << 30  # bytes: of the user's tasks and model, and of rows the next 
 
 
 def require_share(usage: Usage, wait: int = 60) -> None:
-    """Of what it would be; `wait`: seconds until there are minutes again. Raises TooMany."""
+    """Raises TooMany if this usage, as it would be, is beyond the share. `wait`: seconds until
+    there are minutes again."""
     if usage.queued > QUEUED:
         raise TooMany(
             f"{usage.user} would have {usage.queued} runs queued, and may have {QUEUED}; go on "
@@ -41,7 +42,7 @@ def minutes(ran: Ran) -> int:
 
 
 def wait(ran: Ran, now: float) -> int:
-    """Seconds until so much of it lies more than a day back that there are minutes again."""
+    """Seconds until enough of it is more than a day old that there are minutes again."""
     left, at = dict(ran), now
     for hour in sorted(ran):
         if minutes(left) < RAN:
@@ -52,5 +53,5 @@ def wait(ran: Ran, now: float) -> int:
 
 
 def over(ran_of: Mapping[str, Ran]) -> frozenset[str]:
-    """Of these users those who took their minutes of the day."""
+    """The users among these who took their minutes of the day."""
     return frozenset(user for user, ran in ran_of.items() if minutes(ran) >= RAN)

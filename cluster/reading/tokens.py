@@ -1,4 +1,4 @@
-"""Whose a token is, as long as it is good."""
+"""Whose a token is, while it is valid."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from cluster.domain.users import Holder, TokenStatus
 from cluster.registry import TokenRecord
 from tacl.errors import NotAuthenticated
 
-OVERLAP = 3600.0  # seconds that a token lives on beside its successor, and between notes of its use
+OVERLAP = 3600.0  # seconds that a token lives beside its successor, and between records of use
 SHOWN = 8  # first characters of a token's hash
 
 
@@ -15,7 +15,7 @@ def ended(token: TokenRecord, now: float) -> bool:
 
 
 def is_noted(token: TokenRecord, now: float) -> bool:
-    """Whether the registry says of its use as much as it is to."""
+    """Whether a use now need not be recorded: the registry has one from within OVERLAP."""
     return now - (token.used or 0) <= OVERLAP
 
 
