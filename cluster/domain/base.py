@@ -17,22 +17,22 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializ
 from cluster.domain.shown import Shown
 from tacl.spec import HeadKind
 
-FIELDS = 100  # of what somebody sent
-PAGE = 50  # rows that one answer lists; the next are asked for after the last of these
-GPU_PARTS = 8  # of one GPU, that runs may share: eighths are added up without rounding
+FIELDS = 100  # at most, in what somebody sent
+PAGE = 50  # rows in one answer; the next are requested after the last of these
+GPU_PARTS = 8  # of one GPU, which runs may share: eighths add up without rounding
 Modality = Literal["image", "text"]
 Regime = Literal["linearized", "ordinary"]
 
 
 def _asked_of_gpus(number: float) -> float:
-    """What one worker may have: raises ValueError."""
+    """Check how many GPUs, or which part of one, a worker asks for. Raises ValueError."""
     if not (number if number > 1 else number * GPU_PARTS).is_integer():
         raise ValueError("a whole number of GPUs, or eighths of one, such as 0.5 or 0.125")
     return number
 
 
 def _as_written(number: float) -> int | float:
-    """Whole numbers without a point, as they always were: hashes of options hold."""
+    """Whole numbers without a point, as they always were: so hashes of options stay the same."""
     return int(number) if number == int(number) else number
 
 
@@ -41,19 +41,19 @@ AskedGpus = Annotated[Gpus, AfterValidator(_asked_of_gpus)]
 
 
 def identity(kind: str, parts: Mapping[str, object]) -> str:
-    """sha256 hex of a JSON-able value: the name of whatever is decided by exactly these parts."""
+    """sha256 hex of a JSON-able value: the id of whatever is determined by exactly these parts."""
     text = json.dumps([kind, parts], sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def each_wrong(errors: Iterable[Any]) -> str:
-    """What pydantic found, field by field."""
+    """The errors that pydantic found, field by field."""
     return "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in errors)
 
 
 def few_fields(given: object) -> object:
-    """Each of a million unknown fields would be an error of its own, which takes longer to say than
-    all else that a process does. Raises ValueError."""
+    """Raises ValueError for too many fields. Otherwise each of a million unknown ones would be an
+    error of its own, and to report these would take longer than all else that a process does."""
     fields = len(cast("Sized", given)) if issubclass(type(given), dict) else 0
     if fields > FIELDS:
         raise ValueError(f"{fields} fields; at most {FIELDS} are looked at")
@@ -61,7 +61,7 @@ def few_fields(given: object) -> object:
 
 
 class Sent(BaseModel):
-    """What strangers fill in."""
+    """A model that strangers fill in."""
 
     @model_validator(mode="before")
     @classmethod
@@ -76,7 +76,7 @@ class Message(Shown):
 
 
 class Reply(Message):
-    """What the coordinator tells: the same model in Python, in `--json` and in the OpenAPI."""
+    """What the coordinator returns: the same model in Python, in `--json` and in the OpenAPI."""
 
     model_config = ConfigDict(ser_json_inf_nan="null")
 
@@ -86,10 +86,10 @@ def new_id() -> str:
 
 
 class RequestContext(Message):
-    """Who asks, and under which id.
+    """Who makes a request, and under which id.
 
     `user` sees their own private tasks; None is the cluster itself, or an admin, who sees all. A
-    request repeated under its id within a week is carried out once and answered the same again.
+    request repeated under its id within a week is carried out once and gets the same answer again.
     `limited`: they may take no more than a user's share of the cluster, and change their own tasks.
     """
 
@@ -120,6 +120,6 @@ class Base(Message):
 
     @property
     def untrained(self) -> str:
-        """What a head answers before anything is trained: it is made of the names of the classes,
+        """What a head is called before anything is trained: it is made of the names of the classes,
         or of the means of labelled rows."""
         return "zero-shot" if self.head_kind == "text" else "class means"

@@ -1,4 +1,4 @@
-"""A user's model: what is asked for, what is pinned, and what making it did."""
+"""A user's model: what is requested, what is pinned, and what making it did."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from cluster.domain.base import BlobRef, Message
 from cluster.domain.tasks import VectorRef
 from tacl.compose.terms import Merge, Term
 
-Fitting = Literal["grid", "atlas"]  # learn from labelled rows, beside those of the recipe's tasks
-Adapting = Literal["atlas", "adamerging"]  # from unlabelled inputs
+Fitting = Literal["grid", "atlas"]  # can learn from labelled rows that are given
+Adapting = Literal["atlas", "adamerging"]  # can learn from unlabelled inputs that are given
 Making = Literal[Fitting, Adapting, Merge]
 Method = Literal["sum", Making]
 
@@ -20,7 +20,7 @@ Method = Literal["sum", Making]
 class RecipeTerm(Message):
     """One vector of a composition, pinned.
 
-    `by_block`: coefficients that were learned, in the place of the one; of other blocks 0.
+    `by_block`: coefficients that were learned, instead of the one; of other blocks 0.
     """
 
     coefficient: float
@@ -33,17 +33,18 @@ class RecipeTerm(Message):
 
 
 class Merged(Message):
-    """One tau in the place of a sum, as TIES, TSV-M and Iso-C make it: a vector's file."""
+    """One tau instead of a sum, as TIES, TSV-M and Iso-C make it: a vector's file."""
 
     digest: str  # content digest of the vector
     blob: str
 
 
-# No Message, which takes three times the memory: one is kept for every task of every fit.
+# Not a Message, which takes three times the memory: one is kept for every task of every fit.
 @dataclass(frozen=True, slots=True)
 class FittedHead:
-    """Of one task under one vector: the blobs of its heads, under sums or under the model and at
-    theta0, and how many of its validation rows they answer right when the task is named."""
+    """The heads of one task under one vector: the blobs of that fitted under sums or under the
+    model, and of that fitted at theta0; and the share of its validation rows that each answers
+    right when the task is named."""
 
     __pydantic_config__: ClassVar[ConfigDict] = Message.model_config
 
@@ -56,8 +57,8 @@ class FittedHead:
 
 
 class Fitted(Message):
-    """Heads that answer together, and the blob of what tells inputs of none of their tasks (of a
-    fit by an earlier version there is none)."""
+    """Heads that answer together, and the blob of what tells inputs of none of their tasks (None in
+    a fit by an earlier version)."""
 
     heads: tuple[FittedHead, ...]
     novelty: str | None = None
@@ -66,7 +67,7 @@ class Fitted(Message):
 
 class Target(Message):
     """A task without a vector that a composition was fitted to, its head, and the labelled rows
-    that it did not learn from, if there are any."""
+    that were not learned from, if there are any."""
 
     name: str
     classes: tuple[str, ...]
@@ -77,10 +78,10 @@ class Target(Message):
 class Composition(Message):
     """A user's model: a recipe of pinned vectors. Its digest names it.
 
-    With `merged`, the terms say what that was made of, signs and coefficients as they went in.
-    `fitted`: heads that were fitted under this very model, which is no sum. `novelty`: the blob of
-    what tells inputs of none of its tasks, where its heads are fitted. `private_to`: by task, whose
-    private task it is, of those that are not the user's; told to whoever composes it.
+    With `merged`, the terms say what that was made of, with the signs and coefficients that went
+    in. `fitted`: heads that were fitted under this very model, which is then no sum. `novelty`: the
+    blob of what tells inputs of none of its tasks, if its heads are fitted. `private_to`: by task,
+    the owners of private tasks that are not the user's; only in the answer to whoever composes it.
     """
 
     shown = ("user", "method", "terms", "private_to")
@@ -97,7 +98,7 @@ class Composition(Message):
 
 
 class Fit(Message):
-    """Few labelled rows of a task that has no vector; what is left of them judges."""
+    """A few labelled rows of a task that has no vector; `held_out`: the rest, which judge it."""
 
     classes: tuple[str, ...]
     shots: BlobRef
@@ -105,15 +106,15 @@ class Fit(Message):
 
 
 class Adapt(Message):
-    """Unlabelled inputs (a shard blob): of a new task with these classes; without classes, of any
-    task of the recipe."""
+    """Unlabelled inputs (a shard blob): of a new task with these classes or, without classes, of
+    any task of the recipe."""
 
     inputs: BlobRef
     classes: tuple[str, ...] = ()
 
 
 class CompositionMethod(Message):
-    """How a composition is made that is more than a sum (`cluster.domain.methods`)."""
+    """How to make a composition that is more than a sum (`cluster.domain.methods`)."""
 
     method: Method = Field(
         default="sum",
@@ -129,7 +130,7 @@ class CompositionMethod(Message):
 
     @property
     def rows(self) -> list[BlobRef]:
-        """Which it is to learn from."""
+        """The rows that were given for it, held-out ones included."""
         labelled = [self.fit.shots, self.fit.held_out] if self.fit else []
         return [*filter(None, [*labelled, self.adapt and self.adapt.inputs])]
 
@@ -141,8 +142,8 @@ Shots = Annotated[int, _SHOTS]
 
 
 class LearnedFrom(Message):
-    """What a composition may learn from beside the rows of its recipe's tasks, and where these lie:
-    the one declaration of it, as `Reading` is of what is said of them."""
+    """What a composition may learn from beside the rows of its recipe's tasks, and where these data
+    are. It is declared here only, as what is said about rows is in `Reading`."""
 
     fit: str | None = Field(
         default=None,
@@ -179,7 +180,7 @@ JudgedOn = Literal[
 
 
 class JudgedTask(Message):
-    """Accuracies in [0, 1] of so many rows of a task; `before`: of the recipe as a plain sum."""
+    """Accuracies in [0, 1] on `rows` rows of a task; `before`: of the recipe as a plain sum."""
 
     zero_shot: float
     before: float

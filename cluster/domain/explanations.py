@@ -1,4 +1,4 @@
-"""Why a model answers as it does: what each of its vectors adds, and what is answered without."""
+"""Why a model answers as it does: what each of its vectors adds, and the answer without it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Contribution(Reply):
 
     `share`, of the features, and `logits` add up over the parts: to 1, and to the logits of the
     answer. `without` is the answer with this vector left out, by the same heads, and `probability`
-    what the given answer has then; of the base model, which cannot be left out, both are None.
+    what the given answer has then; both are None for the base model, which cannot be left out.
     """
 
     part: str = Field(description="The base model, or a term.", examples=["+faces@v2"])
@@ -29,9 +29,9 @@ class Contribution(Reply):
 
 
 class Explanation(Reply):
-    """An answer, its logits, and its parts: the base model first. The lengths by which heads divide
-    are those of the answer, so that `logits` of the parts are exact for it, and no prediction of
-    what is answered without a part: that is `without`."""
+    """An answer, its logits, and its parts: the base model first. Heads divide by the lengths that
+    the answer has, so the `logits` of the parts are exact for it. They do not predict what is
+    answered without a part: that is `without`."""
 
     best: Candidate
     logits: Logits
@@ -47,6 +47,6 @@ class Explanations(Reply):
 
 
 def parts_of(model: Composition) -> tuple[str, ...]:
-    """What can be told apart in a model beside the base: its terms, or what they were merged to."""
+    """The parts of a model beside the base: its terms, or what they were merged to."""
     terms = tuple(map(str, model.terms))
     return (f"{model.method} of {' '.join(terms)}",) if model.merged else terms

@@ -1,4 +1,4 @@
-"""What is measured of a cluster that runs; docs/metrics.md says under which names it is told."""
+"""Figures of a running cluster; docs/metrics.md has the names under which they are reported."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Readiness(Reply):
 
 
 class RunCount(Reply):
-    """How many runs that are owed or failed there are of one kind in one state. Of evaluations and
-    compositions none is counted that failed."""
+    """The number of owed or failed runs of one kind in one state. Failed evaluations and
+    compositions are not counted."""
 
     kind: RunKind
     state: RunState
@@ -33,14 +33,14 @@ class RunCount(Reply):
 
 
 class Spent(Reply):
-    """How often something was done since its process began, and how long that took together."""
+    """How often something was done since its process began, and the seconds that it took in all."""
 
     times: int
     seconds: float
 
 
 class CoordinatorFigures(Reply):
-    """`lock`: waiting until no other request is carried out; `steps`: of trainings; `trouble`:
+    """`lock`: waiting while other requests are carried out; `steps`: of trainings; `trouble`:
     whether something is tried again and again, as on a full disk."""
 
     runs: tuple[RunCount, ...]
@@ -52,8 +52,8 @@ class CoordinatorFigures(Reply):
 
 
 class Kept(Reply):
-    """What a predictor has in memory: vectors, models that are kept composed, and bytes of both
-    and of heads. A pass that needed a vector or a head found it there (`hits`) or read it."""
+    """What a predictor has in memory: vectors, models that are kept composed, and bytes of both and
+    of heads. A pass that needed a vector or a head found it there (`hits`) or read it."""
 
     vectors: int
     models: int
@@ -63,7 +63,7 @@ class Kept(Reply):
 
 
 class PredictorFigures(Kept):
-    """Of one predictor."""
+    """The figures of one predictor."""
 
     predictor: str
     passes: int

@@ -13,5 +13,5 @@ def is_loopback(host: str) -> bool:
 
 
 def on_loopback(address: str) -> bool:
-    """Of HOST:PORT."""
+    """Whether HOST:PORT is of this machine alone."""
     return is_loopback(address.rpartition(":")[0].strip("[]"))

@@ -33,8 +33,8 @@ from cluster.domain.work import Composed, ComposeWork
 from tacl.compose.terms import KEEPING, Term, parse_selection, require_additions, require_kept
 from tacl.errors import BadConfig, BadRecipe, MixedRegimes
 
-TARGET = "fitted"  # what the task is called that a composition was fitted to
-# What learns from which rows, beside those of the recipe's tasks.
+TARGET = "fitted"  # the name of the task that a composition was fitted to
+# Which methods learn from which rows, beside those of the recipe's tasks.
 LEARNS = {"fit": get_args(Fitting), "adapt": get_args(Adapting)}
 TAUGHT = LEARNS["fit"]  # by labels; of the recipe's tasks, to unlearn what is subtracted
 GIVEN = {"fit": "labelled rows (--fit)", "adapt": "unlabelled inputs (--adapt)"}
@@ -66,7 +66,7 @@ def require_possible(
 
 
 def require_shots(fit: object, shots: int | None) -> None:
-    """Raises BadConfig."""
+    """Raises BadConfig unless rows and a possible number of them are given together."""
     if (fit is None) != (shots is None):
         raise BadConfig("labelled rows and their number of each class go together: --fit, --shots")
     try:
@@ -76,7 +76,8 @@ def require_shots(fit: object, shots: int | None) -> None:
 
 
 def require_linearized(method: str, vectors: Sequence[VectorRef]) -> None:
-    """A cluster judges, measures and asks its models in the tangent. Raises MixedRegimes."""
+    """Raises MixedRegimes for ordinary vectors: a cluster judges, measures and queries its models
+    in the tangent."""
     foreign = [ref.name for ref in vectors if ref.regime != "linearized"]
     if foreign:
         raise MixedRegimes(
@@ -86,7 +87,7 @@ def require_linearized(method: str, vectors: Sequence[VectorRef]) -> None:
 
 
 def require_parts(model: Composition) -> None:
-    """What was merged has no vectors any more that could be left out. Raises BadRecipe."""
+    """Raises BadRecipe for a merged model: it has no vectors any more that could be left out."""
     if model.merged is not None:
         raise BadRecipe(
             f"{model.user}'s model was merged by {model.method} into one vector, and none of those "
@@ -108,14 +109,14 @@ def is_plain(model: Composition) -> bool:
 
 
 def head_blobs(model: Composition) -> dict[str, str]:
-    """By task: a new task that it was fitted to comes first."""
+    """Blobs of heads by task; a new task that the model was fitted to comes first."""
     own = {model.target.name: model.target.head_blob} if model.target else {}
     return own | {term.vector.task: term.vector.head_blob for term in model.terms}
 
 
 def answering(model: Composition) -> tuple[str, ...]:
-    """Tasks that may be the answer where none is named: the new one that it was fitted to, else
-    those that are added. What is subtracted is to be forgotten, and is none."""
+    """Tasks that may be the answer when none is named: the new one that the model was fitted to,
+    else those that are added. What is subtracted is to be forgotten, and never an answer."""
     if model.target is not None:
         return (model.target.name,)
     sums: dict[str, float] = {}
@@ -125,13 +126,13 @@ def answering(model: Composition) -> tuple[str, ...]:
 
 
 def judged(model: Composition, tasks: Collection[str]) -> Sequence[str]:
-    """Of these tasks those that the model is to be good at: what it subtracts is to get worse. All,
-    where it adds none of them."""
+    """The tasks among these that the model should be good at; what it subtracts should get worse.
+    All of them if it adds none."""
     return [task for task in answering(model) if task in tasks] or list(tasks)
 
 
 def model_of(work: ComposeWork, found: Composed) -> Composition:
-    """What was made; the same content has the same digest."""
+    """The model that was made; the same content has the same digest."""
     terms = [[digest, c] for digest, c in sorted(recipe_of(found.terms).items())]
     parts: dict[str, object] = {"method": work.making.method, "terms": terms}
     parts["merged"] = found.merged and found.merged.digest

@@ -1,6 +1,5 @@
 """What tasks and users may be called: names that need no quotes in a recipe, a path or a shell; and
-what is said of a name that is not there.
-"""
+messages about names that do not exist."""
 
 from __future__ import annotations
 
@@ -12,22 +11,22 @@ from cluster.domain.tasks import GENERIC
 from tacl.errors import BadName
 
 LONGEST = 64
-SHOWN = 12  # of the names that there are
-COMPARED = 100  # of them: each costs a quarter of a millisecond where it is long
+SHOWN = 12  # existing names that a message lists
+COMPARED = 100  # names compared for a close one: a long one takes a quarter of a millisecond
 VERSION = re.compile(r"v[0-9]+|[0-9].*")
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 
 def checked_alias(name: str) -> str:
-    """The name of an alias, as a recipe can say it: any name that does not read as a version."""
+    """The name itself, if a recipe can say it: BadName for one that reads as a version."""
     if VERSION.fullmatch(name):
         raise BadName(f"{name!r} cannot be an alias: it reads as a version; use a word")
     return checked_name(name, "alias")
 
 
 def checked_task(name: str, owner: str, private: bool) -> str:
-    """The name itself. A private task's belongs to its owner, so that nobody else is told that it
-    is taken: BadName for another."""
+    """The name itself. That of a private task must begin with its owner's, so that nobody else
+    learns that it is taken: otherwise BadName."""
     if private and namespace(name) != owner:
         right = f"{owner}.{name.rpartition('.')[2]}"
         raise BadName(f"{name}: the name of a private task begins with yours: {right}")
@@ -35,13 +34,13 @@ def checked_task(name: str, owner: str, private: bool) -> str:
 
 
 def namespace(name: str) -> str:
-    """The user to whom a name with a dot belongs: all before the last one, so that it is nobody
-    else's too. Any other name is everybody's, and has none."""
+    """The user to whom a name with a dot belongs: all before the last dot, so that it belongs to
+    nobody else. Any other name is everybody's: ''."""
     return name.rpartition(".")[0]
 
 
 def checked_name(name: str, what: str = "task") -> str:
-    """The name itself. BadName says what is allowed."""
+    """The name itself. Raises BadName, which says what is allowed."""
     if not NAME.fullmatch(name) or len(name) > LONGEST or name == GENERIC:
         raise BadName(
             f"{name!r} cannot be the name of a {what}: use letters, digits, '_', '.' and '-', at "
@@ -51,12 +50,12 @@ def checked_name(name: str, what: str = "task") -> str:
 
 
 def class_names(text: str | None) -> tuple[str, ...] | None:
-    """Of `ham,spam`."""
+    """The names in text such as `ham,spam`; None for None."""
     return None if text is None else tuple(one.strip() for one in text.split(","))
 
 
 def no_such(what: str, name: str, names: Iterable[str]) -> str:
-    """`names` are those that the asker may know of."""
+    """A message that a name does not exist. `names`: those that the requester may know of."""
     known = list(names)
     there = "are" if len(known) > 1 else "is"
     found = listed(known) or "none yet"
@@ -69,7 +68,8 @@ def listed(names: Sequence[str], most: int = SHOWN) -> str:
 
 
 def meant(name: str, names: Iterable[str]) -> str:
-    """` (did you mean flowers?)`, where a name is close; of many, one of those that begin alike."""
+    """` (did you mean flowers?)` if a name is close, else ''. Of many names, COMPARED are compared,
+    those that start alike first."""
     likely = sorted(names, key=lambda one: one[:2] != name[:2])[:COMPARED]
     close = difflib.get_close_matches(name, likely, n=1)
     return f" (did you mean {close[0]}?)" if close else ""

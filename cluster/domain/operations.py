@@ -1,4 +1,4 @@
-"""What the operations of a client answer that are more than a request to the coordinator."""
+"""Answers of those operations of a client that are more than a request to the coordinator."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ PAIR = {
     "maxItems": 2,
 }
 Chance = Annotated[tuple[str, float], WithJsonSchema(PAIR)]
-# task -> (class, probability), likeliest first. Where tasks were named, those of each sum to 1;
-# where none was, those of all tasks together.
+# task -> (class, probability), likeliest first. If tasks were named, the probabilities of each sum
+# to 1; otherwise those of all tasks together.
 Ranked = dict[str, list[Chance]]
 AnswerWay = Literal["linearized", "materialized"]  # as trained, or as one ordinary model
 
 
 class StartedCluster(Reply):
-    """The cluster of a home; `started` is False where it ran already."""
+    """The cluster of a home; `started` is False if it ran already."""
 
     home: str
     base: str
@@ -40,8 +40,8 @@ class StartedCluster(Reply):
 
 
 class BackedUp(Reply):
-    """A home as it was `at` a moment (seconds since 1970): its tasks and files, of which `copied`
-    were not at the target yet, and the files there that nothing refers to any more."""
+    """A home as it was at the time `at` (seconds since 1970): its tasks and files, of which
+    `copied` were not at the target yet; `deleted`: files there that nothing refers to any more."""
 
     target: str
     at: float
@@ -53,7 +53,7 @@ class BackedUp(Reply):
 
 
 class Restored(Reply):
-    """A home again as it was `at` that moment."""
+    """A home, restored as it was at the time `at`."""
 
     home: str
     at: float
@@ -74,7 +74,7 @@ class Imported(Submitted):
 
 
 class ReadyImport(Imported):
-    """Once its vector is there: `metrics` on its validation rows, and names of parameters that
+    """An import whose vector exists: `metrics` on its validation rows, and names of parameters that
     the checkpoint changes and vectors do not."""
 
     metrics: dict[str, float]
@@ -82,26 +82,26 @@ class ReadyImport(Imported):
 
 
 class WrittenConfig(Reply):
-    """What `tacl up` reads where it is not told otherwise."""
+    """The file of settings that `tacl up` uses unless told otherwise."""
 
     file: str
 
 
 class Stopped(Reply):
-    """A cluster or a server; False where none was running."""
+    """Whether a cluster or a server was stopped: False if none was running."""
 
     stopped: bool
 
 
 class UserList(Reply):
-    """A page of those who have tokens or use the cluster."""
+    """A page of users who have tokens or use the cluster."""
 
     tokens: tuple[TokenStatus, ...]
     usage: tuple[Usage, ...]
 
 
 class Candidate(Reply):
-    """A class of all tasks' together: `probability` is P(task | x) P(label | x, task)."""
+    """One of the classes of all tasks: `probability` is P(task | x) P(label | x, task)."""
 
     task: str = Field(examples=["faces"])
     label: str = Field(examples=["happy"])
@@ -115,7 +115,7 @@ class Candidate(Reply):
 
 
 def candidates(answer: Ranked) -> list[Candidate]:
-    """Of an answer for which no task was named, likeliest first."""
+    """The classes of an answer for which no task was named, likeliest first."""
     found = [
         Candidate(task=task, label=label, probability=probability)
         for task, ranked in answer.items()
@@ -125,7 +125,7 @@ def candidates(answer: Ranked) -> list[Candidate]:
 
 
 def best(answers: Iterable[Ranked], tasks: Sequence[str] | None) -> tuple[Candidate, ...]:
-    """The likeliest of each answer; none where tasks were named."""
+    """The likeliest class of each answer; none if tasks were named."""
     return () if tasks else tuple(map(_likeliest, answers))
 
 
@@ -135,19 +135,19 @@ def _likeliest(answer: Ranked) -> Candidate:
 
 
 class Belonging(Reply):
-    """Whether an input is of any task of a model. `none`: of none of these, unlike the inputs of
-    every one of them: `probability`, and how near it is to one of their classes, are together less
-    than for 19 of 20 validation rows of these tasks; 1 in 20 is told to be of none too.
-    `probability`, of these tasks beside all that the home has seen, is near to 1 for much that it
-    has not."""
+    """Whether an input is of any task of a model. `none`: of none of these, as it is unlike the
+    inputs of every one of them: `probability`, and how near it is to one of their classes, are
+    together less than for 19 of 20 validation rows of these tasks. So 1 in 20 of their own is found
+    to be of none too. `probability`, of these tasks beside all that the home has seen, is near 1
+    for much that the home has not seen."""
 
     probability: float = Field(examples=[0.97])
     none: bool
 
 
 class Answers(Reply):
-    """A model's answers, one per input: {task: [[class, probability], ...]}, likeliest first. Where
-    tasks were named, those of each sum to 1; where none was, those of all tasks together."""
+    """A model's answers, one per input: {task: [[class, probability], ...]}, likeliest first. If
+    tasks were named, the probabilities of each sum to 1; otherwise those of all tasks together."""
 
     shown = ("user", "likeliest", "belonging")
 
@@ -181,7 +181,7 @@ class Answers(Reply):
 
     @property
     def likeliest(self) -> tuple[Candidate, ...]:
-        """`best`; where tasks were named, that of each task."""
+        """`best`; if tasks were named, the likeliest class of each task."""
         tasks = (task for answer in self.answers for task in answer.items())
         return self.best or tuple(Candidate.first(*task) for task in tasks)
 
@@ -202,7 +202,7 @@ class Exported(Reply):
 
 
 class ExportedVector(Reply):
-    """A vector's file and its head, in a folder or in a repository of a hub at its commit."""
+    """A vector's file and its head, in a folder, or in a repository of a hub at their commit."""
 
     task: str
     version: int

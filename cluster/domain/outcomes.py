@@ -1,4 +1,4 @@
-"""What became of a piece of work."""
+"""The outcomes of a piece of work."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class Lost(Exception):
 
 
 class GivesWay(Exception):
-    """What somebody waits for needs the place of this work, which goes on later from what it keeps.
-    Raised by a learner."""
+    """Raised by a learner: what somebody waits for needs the place of this work, which continues
+    later from what it keeps."""
 
 
 @dataclass(frozen=True)
@@ -27,13 +27,13 @@ class Finished:
 
     @cached_property
     def written(self) -> str:
-        """As it is kept. The heads of ten thousand tasks take a while to write, once."""
+        """The result as JSON, as it is kept; cached: ten thousand heads take a while to write."""
         return self.result.model_dump_json()
 
 
 @dataclass(frozen=True)
 class Raised:
-    """The work ended with an error. `trace` is for those who look for the defect."""
+    """The work ended with an error. `trace` is for those who look for the bug."""
 
     cause: str
     trace: str = ""
@@ -41,7 +41,7 @@ class Raised:
 
 @dataclass(frozen=True)
 class Gone:
-    """The process is gone, or one that it needs."""
+    """The process of the work is gone, or one that it needs."""
 
     cause: str
 

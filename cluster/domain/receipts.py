@@ -1,4 +1,4 @@
-"""What a request did: kept with its id, and answered again when it is repeated."""
+"""What a request did: kept with its id, and returned again when it is repeated."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ class RetriedTask(Reply):
 
 
 class CancelledTask(Reply):
-    """`left`: it had no vector yet; its samples left the sample store, and its name is free."""
+    """`left`: whether the task left, as it had no vector yet: its samples are no longer in the
+    sample store, and its name is free."""
 
     task: str
     cancelled: tuple[str, ...]  # run ids
@@ -40,7 +41,7 @@ class CancelledTask(Reply):
 
 
 class RemovedTask(Reply):
-    """`users`: whose models depend on it; `withdrawn`: run ids."""
+    """`users`: those whose models depend on it; `withdrawn`: run ids."""
 
     task: str
     purged: bool
@@ -64,7 +65,7 @@ class CancelledCompositions(Reply):
 
 
 class CollectedGarbage(Reply):
-    """How many files that nothing refers to there were; nothing is deleted in a dry run."""
+    """Counts of files that nothing refers to, and their bytes; a dry run deletes nothing."""
 
     blobs: int
     bytes: int

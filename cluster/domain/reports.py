@@ -1,4 +1,4 @@
-"""What is told of vectors and models: versions, aliases, differences, interference, accuracies."""
+"""Reports on vectors and models: versions, aliases, differences, interference, accuracies."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from cluster.domain.status import Event
 
 
 class MetShard(Reply):
-    """Samples that a vector was made against: version `version` of those of `task`, from `step` on
-    and before `left`."""
+    """Samples that a vector was made against: version `version` of those of `task`, from step
+    `step` on and before step `left`."""
 
     step: int
     left: int | None = None
@@ -48,7 +48,7 @@ class VectorStatus(Reply):
 
 
 class NeededFiles(Reply):
-    """By digest what each file is that something needs, for people."""
+    """The files that something needs: by digest, what each is, for people."""
 
     files: dict[str, str]
 
@@ -57,7 +57,7 @@ Differences = dict[str, tuple[JsonValue, JsonValue]]
 
 
 class VectorComparison(Reply):
-    """Two versions of a vector: name -> (value, value), of what is different alone."""
+    """Two versions of a vector: name -> (value, value), only where they differ."""
 
     task: str
     versions: tuple[int, int]
@@ -79,8 +79,7 @@ class AliasChange(Reply):
 
 
 class AliasReport(Reply):
-    """What the aliases of a task mean, and the history of changes, oldest first, or a page
-    of it."""
+    """What the aliases of a task mean, and their changes, oldest first, or a page of these."""
 
     aliases: dict[str, int]
     history: tuple[AliasChange, ...]
@@ -120,10 +119,11 @@ Table = tuple[tuple[float | None, ...], ...]  # a row per vector, a column per p
 class InterferenceReport(Reply):
     """The champions on the probes of `on`, in order of arrival.
 
-    `raw` is mean |J(x) tau|; `relative` is to what the own vector of the task does there; `logits`
-    is the same of the change of the task's logits (`tacl.evaluation.interference`); `high` is a
-    value of logits that is warned of; `missing` counts the pairs still to be measured; `loudest`
-    are the pairs of all tasks, not of these alone, that change most answers.
+    `raw` is mean |J(x) tau|; `relative` is that in relation to what the task's own vector does
+    there; `logits` is the same for the change of the task's logits
+    (`tacl.evaluation.interference`); `high` is a value of logits that is warned of; `missing`
+    counts the pairs still to be measured; `loudest` are the pairs of all tasks, not of these alone,
+    that change most answers.
     """
 
     vectors: tuple[MeasuredVector, ...]
@@ -140,8 +140,8 @@ class InterferenceReport(Reply):
 
 class TaskInterference(Reply):
     """What the champion of a task `does` to the inputs of others, and what the task `bears` of the
-    champions of others: of the pairs that were `measured`, so many of each, those that change most
-    answers first; `high` as in InterferenceReport."""
+    champions of others: those pairs that change most answers, largest first. `measured`: how many
+    pairs of each were measured; `high` as in InterferenceReport."""
 
     task: str
     high: float
@@ -151,9 +151,9 @@ class TaskInterference(Reply):
 
 
 class UserModel(Reply):
-    """A user's model. `outdated`: tasks with a newer champion; `again`: the command to make it of
-    the newer ones, or without what was removed; `removed`: tasks that were removed; `purged`: of
-    these, when and by whom they were erased: such a model answers no more."""
+    """A user's model. `outdated`: tasks with a newer champion; `again`: the command that makes it
+    of the newer ones, or without what was removed; `removed`: tasks that were removed; `purged`: of
+    these, when and by whom they were erased: such a model no longer answers."""
 
     user: str
     digest: str
@@ -166,9 +166,9 @@ class UserModel(Reply):
 
 
 class MeasuredModel(Reply):
-    """Accuracies of a model on the test rows of its tasks; `absolute`, which is their mean over the
-    tasks that it adds, to `frozen_unknown` as in Evaluated, None where they were not measured.
-    `user`: whose it was then; `label`: as it is written in a plot."""
+    """Accuracies of a model on the test rows of its tasks. From `absolute`, their mean over the
+    tasks that it adds, to `frozen_unknown` they are as in Evaluated, None if not measured. `user`:
+    whose model it was then; `label`: its name in a plot."""
 
     digest: str
     user: str = ""
@@ -178,7 +178,7 @@ class MeasuredModel(Reply):
     accuracies: dict[str, float]
     unknowns: dict[str, float] = {}  # the same, where the task is not named
     frozen: dict[str, float] = {}  # of a classifier on the frozen base, the task named
-    absolute: float | None = None  # None of a server of an earlier version
+    absolute: float | None = None  # None from a server of an earlier version
     unknown: float | None = None
     frozen_known: float | None = None
     frozen_unknown: float | None = None
@@ -186,7 +186,7 @@ class MeasuredModel(Reply):
 
 
 class AccuracyHistory(Reply):
-    """What was measured of models over time, each once; tasks by arrival."""
+    """The accuracies of models over time, each model once; tasks by arrival."""
 
     tasks: tuple[str, ...]
     rows: tuple[MeasuredModel, ...]

@@ -15,7 +15,7 @@ MOST = 20  # rows, and columns, of a table
 
 
 class Short(reprlib.Repr):
-    """Of much the first; a message that has words of its own, in these."""
+    """Shortens long values; a message with a `__str__` of its own is shown by that."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -31,7 +31,7 @@ SHORT = Short()
 
 
 class Shown(BaseModel):
-    """Shown without what is empty. `shown` names fields and properties, where that is not all."""
+    """Shows its fields that are not empty. `shown`: fields and properties to show, if not all."""
 
     shown: ClassVar[tuple[str, ...]] = ()
 
@@ -40,7 +40,7 @@ class Shown(BaseModel):
         return f"{type(self).__name__}({', '.join(fields)})"
 
     def _repr_html_(self) -> str:
-        """What a notebook asks for."""
+        """HTML for a notebook."""
         rows = (f"<tr><th>{n}</th><td>{_cell(one)}</td></tr>" for n, one in _fields(self).items())
         return f"<table><caption>{type(self).__name__}</caption>{''.join(rows)}</table>"
 
@@ -56,7 +56,7 @@ def _has_words(value: object) -> bool:
 
 
 def _cell(value: object) -> str:
-    """HTML. Of several messages, and of what is given by name and name, a table."""
+    """HTML of a value. Several messages, or a mapping of mappings, become a table."""
     if isinstance(value, str):
         return html.escape(SHORT.repr(str(value))[1:-1])
     if isinstance(value, float):
@@ -75,7 +75,7 @@ def _cell(value: object) -> str:
 
 
 def _table(rows: Mapping[str, Mapping[str, object]]) -> str:
-    """A line for each, and a column for whatever one of them has."""
+    """A table with a line for each row, and a column for each name that any of them has."""
     columns = list(dict.fromkeys(name for row in rows.values() for name in row))
     shown = columns[:MOST]
     lines = ["".join(f"<th>{html.escape(name)}</th>" for name in ("", *shown, *_more(columns)))]

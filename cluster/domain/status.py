@@ -1,4 +1,4 @@
-"""Where tasks, runs and the cluster are now.
+"""The state of tasks, runs and the cluster.
 
 Times are seconds since 1970; accuracies are shares in [0, 1].
 """
@@ -14,7 +14,7 @@ from cluster.domain.tasks import Options, Submission
 
 
 class RunState(StrEnum):
-    """Of a piece of work."""
+    """The state of a piece of work."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -33,7 +33,7 @@ _OfRun = Literal[
 _OfResult = Literal["published", "measured", "refused", "fitted", "forgotten", "evaluated", "made"]
 _OfTask = Literal["submitted", "samples", "near", "removed", "purged", "alias"]
 EventKind = Literal[_OfTask, _OfRun, _OfResult, "founded", "token", "composed"]
-NAMED = 40  # tasks that one question about some may name
+NAMED = 40  # tasks that one request may name
 OWED = (RunState.QUEUED, RunState.RUNNING)
 STOPPED = (RunState.FAILED, RunState.CANCELLED)  # and may be queued again
 
@@ -51,15 +51,15 @@ class Phase(StrEnum):
 
     STARTING = "starting"  # its process
     LOADING = "loading"  # the base model
-    HEAD = "head"  # makes the one that its vector is trained under, by a pass of its rows
-    STATISTICS = "statistics"  # takes those that it shares instead of samples
+    HEAD = "head"  # makes the one that its vector is trained under, in a pass over its rows
+    STATISTICS = "statistics"  # computes those that it shares instead of samples
     ENGINE = "engine"  # sets it up
     SAMPLES = "samples"  # reads and compares those of other tasks, for its first step
     MEASURING = "measuring"  # its vector, after the last step
 
 
 class TaskState(StrEnum):
-    """Of a task: that of its training."""
+    """The state of a task: that of its training."""
 
     QUEUED = "queued"
     TRAINING = "training"
@@ -69,7 +69,7 @@ class TaskState(StrEnum):
 
 
 class CompositionState(StrEnum):
-    """Of a composition that is computed."""
+    """The state of a composition that is computed."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -79,13 +79,13 @@ class CompositionState(StrEnum):
 
 
 def task_state(training: RunState) -> TaskState:
-    """Of a task that is there, by its training."""
+    """The state of a task that was not removed, from that of its training."""
     other = {RunState.RUNNING: TaskState.TRAINING, RunState.DONE: TaskState.READY}
     return other.get(training) or TaskState(training)
 
 
 def composition_state(run: RunState) -> CompositionState:
-    """Of a composition, by the run that makes it."""
+    """The state of a composition, from that of the run that makes it."""
     other = {RunState.DONE: CompositionState.READY, RunState.WITHDRAWN: CompositionState.FAILED}
     return other.get(run) or CompositionState(run)
 
@@ -94,10 +94,10 @@ S = TypeVar("S", bound=StrEnum)
 
 
 class RunProgress(Reply, Generic[S]):
-    """How far a run is. `reason` says why it waits, or why it failed; `waits_for` is of a run that
-    waits. `expected`: about when it will be done, an estimate by its steps, by what took how long
-    before, and by what goes first; None where it is not known, as of a training without a step.
-    `phase`: what a training that runs does beside its steps; None while it does these."""
+    """How far a run is. `reason`: why it waits, or why it failed; `waits_for`: of a run that waits.
+    `expected`: an estimate of when it will be done, from its steps, from how long such runs took
+    before and from what goes first; None if it is not known, as for a training without a step.
+    `phase`: what a running training does beside its steps; None while it does these."""
 
     run_id: str
     state: S
@@ -139,7 +139,7 @@ class RunStatus(RunProgress[RunState]):
 class TaskStatus(RunProgress[TaskState]):
     """A task, its training and its current vector.
 
-    `ordinal`, the order of arrival, is None where the asker must not see that there are others.
+    `ordinal`, the order of arrival, is None if the requester must not see that there are others.
     `refresh` is the state of a refresh that is owed or failed; `refresh_waits`: its vector is due
     for one, which waits until the budget of arrivals reaches it. `near`: tasks whose samples are of
     the same kind as its own; it is not trained or refreshed against these, nor measured on them.
@@ -153,7 +153,7 @@ class TaskStatus(RunProgress[TaskState]):
     name: str
     owner: str
     private: bool
-    imports: bool = False  # its vector comes from elsewhere, and is not trained
+    imports: bool = False  # its vector comes from elsewhere and is not trained here
     ordinal: int | None
     modality: Modality
     classes: int
@@ -188,7 +188,7 @@ class ShardStatus(Reply):
 
 
 class TaskDetail(TaskStatus):
-    """A task with all that bears on it. `submission` is for its owner's machine alone; `curves` are
+    """A task with everything about it. `submission` is for its owner's machine alone; `curves` are
     those of its vectors, by version."""
 
     submission: Submission | None = None
@@ -203,7 +203,7 @@ class NodeStatus(Reply):
 
 
 class Resources(Reply):
-    """What the cluster has, and what neither a run nor serving has."""
+    """What the cluster has, and what of it neither runs nor serving hold."""
 
     shown = ("free_cpus", "cpus", "free_gpus", "gpus")
 
@@ -215,12 +215,12 @@ class Resources(Reply):
 
 
 class ClusterStatus(Reply):
-    """Tasks by arrival; work that is no training, and is owed, failed or cancelled. Of both, what
-    is new since the version that was asked for.
+    """Tasks by arrival, and work other than training that is owed, failed or cancelled: of both,
+    what is new since the version in the request.
 
-    `whole`: nothing that was told before holds; `gone`: names of tasks and ids of runs; `more`: ask
-    again, for what is new since `version`. `trouble`: what the cluster cannot do now, and tries
-    again.
+    `whole`: nothing that was returned before holds any more; `gone`: names of tasks and ids of runs
+    that are gone; `more`: request again, for what is new since `version`. `trouble`: what the
+    cluster cannot do now, and tries again.
     """
 
     shown = ("tasks", "work", "room", "trouble")
@@ -237,7 +237,7 @@ class ClusterStatus(Reply):
 
 
 class CompositionRun(RunProgress[CompositionState]):
-    """Status of a composition run: with the model and a report once it is ready."""
+    """The status of a composition run; it has the model and a report once it is ready."""
 
     user: str
     method: Method

@@ -1,4 +1,4 @@
-"""A cluster's status put together from what is new in each answer."""
+"""Puts a cluster's status together from what is new in each answer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from cluster.domain.status import ClusterStatus, RunStatus, TaskStatus
 
 
 class StatusSync:
-    """What was heard so far. `version` is what to ask for next: what is new since."""
+    """What was received so far. A request with `version` returns what is new since."""
 
     def __init__(self) -> None:
         self.version = ""
@@ -16,7 +16,7 @@ class StatusSync:
         self._work: dict[str, RunStatus] = {}
 
     def apply(self, told: ClusterStatus) -> ClusterStatus:
-        """The whole status as of this answer; the answer itself, where more is to be asked for."""
+        """The whole status as of this answer; the answer itself if there is more to request."""
         if told.whole:
             self._tasks, self._work = {}, {}
         self._tasks |= {one.name: one for one in told.tasks}
@@ -33,7 +33,7 @@ class StatusSync:
         return told.model_copy(update=whole)
 
     def all(self, ask: Callable[[str], ClusterStatus]) -> ClusterStatus:
-        """Ask, by the version, until nothing is left to be told."""
+        """Request, each time with the version, until nothing is left."""
         while (told := self.apply(ask(self.version))).more:
             pass
         return told

@@ -14,20 +14,20 @@ from tacl.training.config import Norm, Precision, Sampled
 GENERIC = "generic"  # the shard that is in the sample store from the first day; never trained
 
 
-ANY = -1  # whatever version an alias has now
+ANY = -1  # any version that an alias may have now
 
 
-CLASSES = 10_000  # of a task: everybody's heads are fitted together
+CLASSES = 10_000  # of a task, at most: everybody's heads are fitted together
 NAME_CHARACTERS = 200  # of a class, of a column
 
 
-CHAMPION = "champion"  # the alias a task's published versions move
+CHAMPION = "champion"  # the alias that published versions of a task move
 
 
 class Options(Message, Sent):
-    """What a submitter may choose for a run; None means the rule of `tacl.training.config`
-    decides. The one declaration of them: flags of the command line and fields over HTTP are
-    generated from it."""
+    """What a submitter may choose for a run; None leaves it to the rule in `tacl.training.config`.
+    They are declared here only: flags of the command line and fields over HTTP are generated from
+    it."""
 
     penalty: Literal[Sampled, "none"] = Field(
         default="mixed",
@@ -104,8 +104,8 @@ class Options(Message, Sent):
 
 
 class Reading(Message):
-    """What may be said of rows of data; None: they tell it themselves. The one declaration of it,
-    as `Options` is of what is chosen for a run; over HTTP there are limits beside it."""
+    """What may be said about rows of data; None: the data show it. It is declared here only, as
+    what is chosen for a run is in `Options`; over HTTP there are limits in addition."""
 
     input_column: str | None = Field(
         default=None,
@@ -126,12 +126,12 @@ UNSAID = Reading()
 
 
 class Submission(Message):
-    """A checked task, as `ingest` made it: its data already lie in the blob store."""
+    """A checked task, as `ingest` made it: its data are already in the blob store."""
 
     request_id: str
     name: str
     owner: str
-    private: bool = False  # its samples enter only its owner's cycles, and only its owner sees it
+    private: bool = False  # only its owner's trainings see its samples, and only its owner sees it
     modality: Modality
     classes: tuple[str, ...]
     templates: tuple[str, ...] = ()
@@ -141,7 +141,7 @@ class Submission(Message):
     shard: BlobRef
     options: Options = Options()
     vector_blob: str | None = None  # of a vector made elsewhere: it is measured, nothing is trained
-    # Left out where there is none: a request is recognised by what it asked.
+    # Left out if there is none: a request is recognised by its content.
     skipped: int = Field(default=0, exclude_if=operator.not_)  # bad rows that were left out
     notes: tuple[str, ...] = Field(default=(), exclude_if=operator.not_)
     # digest of all rows with their classes, whatever their order and their splits
@@ -153,9 +153,9 @@ class Submission(Message):
 
 
 class Shard(Message):
-    """One version of one task's unlabelled samples, as a learner is told of it.
+    """One version of one task's unlabelled samples, as it is sent to a learner.
 
-    A later version of a task's shard takes the place of the earlier one and holds its rows too.
+    A later version of a task's shard replaces the earlier one and has its rows too.
     """
 
     task: str  # a task's name, or GENERIC
@@ -167,7 +167,7 @@ class Shard(Message):
 
 
 class Arrival(Message):
-    """A run knows this shard from `step` on, and before `left`: when its task was removed."""
+    """A run knows this shard from `step` on; if its task was removed, before step `left`."""
 
     step: int
     shard: Shard
@@ -175,7 +175,7 @@ class Arrival(Message):
 
     @property
     def changed(self) -> int:
-        """The step at which it last was news."""
+        """The step at which it changed last."""
         return max(self.step, self.left or 0)
 
 

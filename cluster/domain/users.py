@@ -8,19 +8,19 @@ from cluster.domain.base import Reply
 
 Role = Literal["user", "submitter", "admin"]
 ROLES: tuple[Role, ...] = ("user", "submitter", "admin")  # each may do what those before it may
-DAYS = 36500  # that a token lives at most: no calendar has the end of some numbers
+DAYS = 36500  # that a token is valid at most: later ends are beyond any calendar
 
 
 class Holder(Reply):
-    """Whose token it is."""
+    """The user of a token, and their role."""
 
     user: str
     role: Role
 
 
 class IssuedToken(Holder):
-    """A new token, which is kept nowhere; `token` is None in the coordinator's own answer, which
-    knows its hash alone."""
+    """A new token, which is not stored; `token` is None in the coordinator's own answer, as it
+    knows only the hash."""
 
     token: str | None = None
     expires: float | None = None
@@ -36,9 +36,9 @@ class TokenStatus(Holder):
 
 
 class Usage(Reply):
-    """What a user has of the cluster, and the most that one may have who asks over HTTP and is no
-    admin: runs that wait or run, minutes that runs took within a day, and bytes of their tasks
-    (rows, samples, vectors, heads), of their model, and of rows that the next is made from."""
+    """What a user has of the cluster, and the most that a user over HTTP who is no admin may have:
+    runs that wait or run, minutes that runs took within a day, and bytes of their tasks (rows,
+    samples, vectors, heads), of their model, and of rows that the next is made from."""
 
     user: str
     queued: int

@@ -1,7 +1,8 @@
-"""Who sees a private task: its owner, and nobody else. The one place that decides it.
+"""Who sees a private task: its owner, and nobody else. Only this file decides it.
 
-A viewer is whoever asks, or the owner of a task whose training or refresh is about to read samples:
-a private task enters only the cycles of its owner's tasks. None is the cluster itself; it sees all.
+A viewer is the requester, or the owner of a task whose training or refresh is about to read
+samples: only trainings and refreshes of its owner's tasks use a private task. None is the cluster
+itself or an admin, who see all.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Visibility:
-    """What one viewer sees. `owners`: of the private tasks, by task."""
+    """What one viewer sees. `owners`: of private tasks, by task."""
 
     viewer: str | None = None
     owners: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -24,7 +25,7 @@ class Visibility:
         return all(self.sees(task) for task in tasks)
 
     def foreign(self, tasks: Iterable[str], user: str) -> dict[str, str]:
-        """Of these tasks those that are private to somebody else than the user, and to whom."""
+        """The tasks among these that are private to another than the user, with their owners."""
         owned = {task: self.owners[task] for task in tasks if task in self.owners}
         return {task: owner for task, owner in owned.items() if owner != user}
 

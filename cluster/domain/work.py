@@ -1,4 +1,4 @@
-"""What learners are given and what they answer: digests in, digests out."""
+"""What learners are given and what they return: digests in, digests out."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cluster.domain.visibility import Visibility
 
 
 class Piece(Message):
-    """Of any work. `run_id` names the checkpoints too; `attempt`: which start of the run it is."""
+    """What all work has. `run_id` names the checkpoints too; `attempt`: which start of the run."""
 
     run_id: str
     base: Base
@@ -30,19 +30,19 @@ class TrainWork(Piece):
 
 
 class RefreshWork(Piece):
-    """Label-free refresh of `vector` against the shards of all other tasks."""
+    """Label-free refresh of `vector` against the shards of other tasks."""
 
     kind: Literal["refresh"] = "refresh"
     vector: VectorRef
-    first: VectorRef | None = None  # what `vector` was refreshed from at first, if it was
+    first: VectorRef | None = None  # the version before its first refresh, if it was refreshed
     own: Shard
     others: tuple[Shard, ...]
     options: Options
 
 
 class VectorWork(Piece):
-    """Work with vectors that are there. Nobody says where it runs: the plan does, at each start
-    (`cluster.scheduler.gpus`). `gpus`: how much of one this attempt has, 0: it runs on the CPU."""
+    """Work with existing vectors. No option says where it runs: the plan chooses, at each start
+    (`cluster.scheduler.gpus`). `gpus`: how much of one this attempt has; 0: it runs on the CPU."""
 
     gpus: Gpus = Field(default=0, exclude_if=operator.not_)
 
@@ -55,7 +55,7 @@ class MeasureWork(VectorWork):
 
 
 class FitTask(Message):
-    """What fitting heads needs of one task: its champion, its labelled rows, and its heads by an
+    """What fitting heads needs of one task: its champion, its labelled rows, and its heads from an
     earlier fit of that champion."""
 
     vector: VectorRef
@@ -68,8 +68,8 @@ class FitWork(VectorWork):
     """Fit the heads of the `listed` tasks again, together, under sums of their vectors."""
 
     kind: Literal["fit"] = "fit"
-    owner: str  # whose private tasks are among these; "" of no one's
-    # of a FitTask for each (`cluster.storage.listed`); it has no digest until the run first starts
+    owner: str  # of the private tasks among these; "" if there are none
+    # a FitTask for each (`cluster.storage.listed`); it has no digest until the run first starts
     listed: BlobRef
 
 
@@ -79,11 +79,11 @@ class TaskRows(Message):
     name: str
     head_blob: str
     validation: BlobRef
-    train: BlobRef | None = None  # where its head is to be fitted under the model
+    train: BlobRef | None = None  # if its head is to be fitted under the model
 
 
 class ComposeWork(VectorWork):
-    """Make a composition of `terms`, coefficients as they were written, for a user."""
+    """Make a composition of `terms`, with coefficients as they were written, for a user."""
 
     kind: Literal["compose"] = "compose"
     user: str
@@ -98,11 +98,11 @@ class TaskData(Message):
 
     name: str
     classes: tuple[str, ...]
-    head_blob: str  # that it was trained under
-    fitted_head: str | None = None  # that it answers with
+    head_blob: str  # the one that its vector was trained under
+    fitted_head: str | None = None  # the one that it answers with
     frozen_head: str | None = None  # fitted on the same rows at theta0
     test: BlobRef
-    individual: VectorRef | None  # the vector as first trained; of what was fitted to, none
+    individual: VectorRef | None  # the vector as first trained; None for what was fitted to
 
 
 class EvaluateWork(VectorWork):
@@ -123,19 +123,19 @@ Work = TrainWork | RefreshWork | MeasureWork | FitWork | EvaluateWork | ComposeW
 
 
 def user_of(work: Work) -> str | None:
-    """Whose model the work is about."""
+    """The user whose model the work is about; None for other work."""
     if isinstance(work, ComposeWork):
         return work.user
     return work.composition.user if isinstance(work, EvaluateWork) else None
 
 
 def asked_by(work: Work) -> str | None:
-    """Who asked for it; None for what the plan asked for itself."""
+    """The requester; None for what the plan ordered itself."""
     return work.submission.owner if isinstance(work, TrainWork) else user_of(work)
 
 
 def tasks_of(work: Work) -> set[str]:
-    """The tasks that a piece of work is about; of a fit the plan knows them."""
+    """The tasks that a piece of work is about; none for a fit, whose tasks the plan knows."""
     if isinstance(work, TrainWork):
         return {work.submission.name}
     if isinstance(work, RefreshWork):
@@ -144,13 +144,13 @@ def tasks_of(work: Work) -> set[str]:
         return {name for vector, shard in work.pairs for name in (vector.task, shard.task)}
     if isinstance(work, FitWork):
         return set()
-    if isinstance(work, EvaluateWork):  # what it was fitted to is no task of anybody's
+    if isinstance(work, EvaluateWork):  # a task that it was fitted to is nobody's
         return {term.vector.task for term in work.composition.terms}
     return {task.name for task in work.tasks}  # of a model
 
 
 def is_seen(work: Work, visibility: Visibility) -> bool:
-    """Whether somebody sees every task that it is about."""
+    """Whether the viewer sees every task that it is about."""
     if isinstance(work, FitWork):
         return visibility.viewer is None or work.owner in ("", visibility.viewer)
     return visibility.sees_all(tasks_of(work))
@@ -186,8 +186,8 @@ class Progress(Message):
 
 
 class Lease(Message):
-    """What a run asks: leave to do its optimizer steps `first` to `last` without asking again, and
-    what changed after step `since` (-1: all) of what its steps see."""
+    """What a run requests: leave to do its optimizer steps `first` to `last` without asking again,
+    and the changes after step `since` (-1: all) in what its steps see."""
 
     run_id: str
     first: int
@@ -198,9 +198,9 @@ class Lease(Message):
 
 
 class Leave(NamedTuple):
-    """What a lease is answered: about a page of what changed, the earliest first; for how many
-    seconds the next lease is to be; and whether the run gives its place back instead, before the
-    first of these steps. A plain tuple, because many ask all the time."""
+    """The answer to a lease: about a page of changes, the earliest first; how many seconds the next
+    lease should be; and whether the run must give its place back instead, before the first of these
+    steps. A plain tuple, because many runs ask all the time."""
 
     arrivals: tuple[Arrival, ...]
     seconds: float
@@ -236,7 +236,7 @@ class Refreshed(Message):
 
 
 class Measured(Message):
-    """Every pair that was asked for."""
+    """The effects of every pair that was requested."""
 
     pairs: tuple[Pair, ...]
 
@@ -272,10 +272,10 @@ class TaskAccuracy(Message):
 
 class Evaluated(Message):
     """Accuracies in [0, 1] on the test split; means are over the tasks that the model adds.
-    `by_class`: of the composed model; empty where it was evaluated by an earlier version.
-    `without`: term -> task -> accuracy with this vector left out, by the same heads; empty where
-    that was not asked for. `unjudged`: what it was fitted to and has no rows held out of; the means
-    are then over the tasks of its vectors."""
+    `by_class`: of the composed model; empty if an earlier version evaluated it. `without`: term ->
+    task -> accuracy with this vector left out, by the same heads; empty if that was not requested.
+    `unjudged`: what the model was fitted to, if no rows of it were held out; the means are then
+    over the tasks of its vectors."""
 
     shown = (
         *("per_task", "absolute", "normalized", "unknown", "calibration_error", "none_auroc"),
@@ -284,13 +284,13 @@ class Evaluated(Message):
 
     per_task: dict[str, TaskAccuracy]
     absolute: float
-    normalized: float | None  # None of what it was fitted to, which has no vector of its own
-    # task unknown, with the heads of the training; None where no task answers unnamed
+    normalized: float | None  # None for what it was fitted to, which has no vector of its own
+    # task unknown, with the heads of the training; None if no task can answer unnamed
     class_incremental: float | None
     task_unknown: float | None = None  # with the heads that answer
     materialized_unknown: Figure = None  # the same as one ordinary model, which is what is exported
     calibration_error: float | None = None  # of P(task, class | x)
-    none_auroc: float | None = None  # of own rows against those of tasks that it has not
+    none_auroc: float | None = None  # of own rows against those of tasks that it does not have
     frozen_known: float | None = None  # a classifier on the base, fitted on the same rows
     frozen_unknown: float | None = None
     by_class: dict[str, ClassReport] = {}
@@ -300,7 +300,8 @@ class Evaluated(Message):
 
     @property
     def unknown(self) -> float | None:
-        """Task unknown; as evaluations told it before heads were fitted again, of those."""
+        """Accuracy with the task unknown; in evaluations from before heads were fitted again, with
+        the heads of the training."""
         return self.class_incremental if self.task_unknown is None else self.task_unknown
 
 
