@@ -1,8 +1,8 @@
-"""A penalty of your own on a module of your own, beside tauJp and none; no cluster.
+"""Your own penalty on your own module, compared with tauJp and with no penalty; no cluster.
 
-Twelve seconds to three minutes, by the machine. Two tasks in six dimensions; accuracy on test rows,
-of the tasks' own vectors and of their sum. The own penalty forgives movements of the other task's
-features by less than a tenth of their length.
+It takes twelve seconds to three minutes, depending on the machine. Two tasks in six dimensions;
+accuracy on test rows of the tasks' own vectors and of their sum. The new penalty ignores changes
+of the other task's features by less than a tenth of their length.
 
 `.venv/bin/python examples/own_penalty.py` prints
 
@@ -38,7 +38,7 @@ PENALTIES: dict[str, Penalty] = {
 
 
 def task(base: tacl.Backbone, centre: float, which: int) -> Task:
-    """Rows around a centre, 400 of them to train on; the class is the greatest of three numbers."""
+    """Rows around a centre, the first 400 for training; the class is the largest of 3 numbers."""
     x = torch.randn(1200, 6) + centre
     y = x[:, which : which + 3].argmax(-1)
     known = tacl.features(base, x[:400])
@@ -46,7 +46,7 @@ def task(base: tacl.Backbone, centre: float, which: int) -> Task:
 
 
 def trained(base: tacl.Backbone, mine: Task, other_x: Tensor, penalty: Penalty) -> tacl.TaskVector:
-    """The loop is yours; TACL gives f(x) and J(x) tau of all rows in one pass."""
+    """Your own loop; TACL computes f(x) and J(x) tau of all rows in one pass."""
     model, (x, y, head) = tacl.linearize(base), mine
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     for step in range(150):

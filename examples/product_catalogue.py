@@ -1,11 +1,12 @@
-"""A catalogue of product pictures that grows by category; each customer has a model of their own.
+"""A catalogue of product pictures that grows by category; each customer has their own model.
 
-A model changes when its user composes. `ann.badges` is private: bob hears of no such task. Pictures
-are drawn, the encoder is the embedded one; for real ones call `story` with an encoder, such as
-"open_clip:NAME@WEIGHTS", unlabelled pictures, and labelled pictures of each category.
+A model changes only when its user composes. `ann.badges` is private: bob cannot see the task. The
+pictures are generated, the base model is the embedded one. For real pictures call `story` with a
+base model such as "open_clip:NAME@WEIGHTS", unlabelled pictures, and labelled pictures of each
+category.
 
-It writes to `catalogue/`: delete that to run it again. It took a minute on two
-cores, eight on busy ones.
+It writes to `catalogue/`: delete that folder to run it again. It took a minute on two cores, eight
+minutes on busy ones.
 
 `.venv/bin/python examples/product_catalogue.py` prints
 

@@ -1,8 +1,8 @@
-"""Support tickets of three teams in one model; each team keeps its labels. Seconds.
+"""Support tickets of three teams in one model; each team keeps its labels. It takes seconds.
 
-A team trains on its tickets, and on texts of the others without labels. A ticket is sorted among
-its team's classes (sum) or all (team unknown); 1 in 20 is none of these, and so is other mail. With
-a small random encoder, or one that you name, `.venv/bin/python examples/support_tickets.py` prints
+A team trains on its tickets, and on texts of others without labels. Columns: classes of the team
+(sum), of all teams (team unknown). 1 in 20 tickets is answered "none of these", as is other mail.
+With a small random base model, or yours, `.venv/bin/python examples/support_tickets.py` prints
 
     team       base   own   sum   team unknown
     billing   0.887 1.000 1.000 0.958
