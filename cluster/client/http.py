@@ -45,6 +45,8 @@ SECONDS = 120.0
 UPLOAD_SECONDS = 1800.0  # others' data sets are read before, and each row is checked
 RETRY_SECONDS = 30.0  # seconds in which a request is asked again
 PAUSE = 0.5  # seconds, where the server names none
+# The connection was lost with the request on its way.
+LOST = httpx2.ReadError, httpx2.WriteError, httpx2.RemoteProtocolError
 ROUTES = "/-/routes"  # what a 404 of Serve's proxy advises, while it has no application
 
 
@@ -196,26 +198,37 @@ class Server:
     ) -> httpx2.Response:
         content["headers"] = self._headers | headers
         until = time.monotonic() + RETRY_SECONDS
-        answer = self._sent(verb, path, content)
-        while (pause := _pause(answer)) is not None and time.monotonic() + pause < until:
+        found = self._sent(verb, path, content, LOST)
+        while (pause := _pause(found)) is not None and time.monotonic() + pause < until:
             time.sleep(pause)
-            answer = self._sent(verb, path, content)
-        if not answer.is_success:
-            raise _raised(answer)
-        return answer
+            # A server was there: if it refuses a connection now, it is being started.
+            found = self._sent(verb, path, content, (*LOST, httpx2.ConnectError))
+        if isinstance(found, httpx2.HTTPError):
+            raise self._silent(found) from found
+        if not found.is_success:
+            raise _raised(found)
+        return found
 
-    def _sent(self, verb: str, path: str, content: dict[str, Any]) -> httpx2.Response:
+    def _sent(
+        self, verb: str, path: str, content: dict[str, Any], lost: tuple[type[Exception], ...]
+    ) -> httpx2.Response | httpx2.HTTPError:
+        """The answer, or an error of a class of `lost`, after which the request is sent again."""
         for _, stream in content.get("files", {}).values():
             stream.seek(0)  # it may be sent again
         try:
             return self._http.request(verb, f"/v1/{path}", **content)
         except httpx2.HTTPError as error:
-            raise ClusterNotRunning(
-                f"{self._url} does not answer: {error}. Start its server (tacl serve, on its "
-                "machine), or use another address."
-            ) from error
+            if isinstance(error, lost):
+                return error
+            raise self._silent(error) from error
         except ValueError as error:  # a text that is no UTF-8, a number that JSON has not
             raise BadConfig(f"what is asked cannot be sent: {error}") from error
+
+    def _silent(self, error: httpx2.HTTPError) -> ClusterNotRunning:
+        return ClusterNotRunning(
+            f"{self._url} does not answer: {error}. Start its server (tacl serve, on its "
+            "machine), or use another address."
+        )
 
 
 class _RemoteCoordinator:
@@ -316,9 +329,12 @@ def _reader(form: Any) -> TypeAdapter[Any]:
     return TypeAdapter(form)
 
 
-def _pause(answer: httpx2.Response) -> float | None:
+def _pause(answer: httpx2.Response | httpx2.HTTPError) -> float | None:
     """Seconds after which to ask again; None for what is an answer. An error that is not of TACL is
-    the proxy's: the process behind it was lost, or its application is being started."""
+    the proxy's: the process behind it was lost, or its application is being started. An exception
+    is a lost connection."""
+    if isinstance(answer, httpx2.HTTPError):
+        return PAUSE
     if answer.status_code in (429, 503):
         named = answer.headers.get("retry-after", "")
         return float(named) if named.isdecimal() else PAUSE

@@ -5,10 +5,13 @@ from __future__ import annotations
 import errno
 import inspect
 import shutil
+import socket
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Thread
 from typing import Any, cast
 
+import httpx2
 import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
@@ -239,13 +242,19 @@ def test_the_proxy_of_serve_says_so() -> None:
     assert advice in inspect.getsource(proxy)
 
 
+Fault = tuple[int | Exception, bool]  # (status or the client's error, whether it was done)
+GONE = httpx2.RemoteProtocolError("Server disconnected without sending a response.")
+CUT = httpx2.ReadError("[Errno 104] Connection reset by peer")
+REFUSED = httpx2.ConnectError("[Errno 111] Connection refused")
+
+
 class Losing:
-    """The app behind a proxy that loses it: before it did what was asked, or before it could say
-    so."""
+    """The app behind a proxy that loses it, or that is lost itself: before it did what was asked,
+    or before it could say so."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
-        self.faults: list[tuple[int, bool]] = []  # (status, whether it was done)
+        self.faults: list[Fault] = []
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or not self.faults:
@@ -253,6 +262,8 @@ class Losing:
         status, done = self.faults.pop(0)
         if done:
             await self.app(scope, receive, self._unheard)
+        if isinstance(status, Exception):
+            raise status
         headers = {"retry-after": "0"} if status == 503 else {}
         await PlainTextResponse(SAID.get(status, "lost"), status, headers)(scope, receive, send)
 
@@ -261,10 +272,17 @@ class Losing:
 
 @pytest.mark.parametrize(
     "faults",
-    [[(503, False)], [(404, False)], [(500, True)], [(503, False), (404, False), (500, True)] * 2],
+    [
+        [(503, False)],
+        [(404, False)],
+        [(500, True)],
+        [(503, False), (404, False), (500, True)] * 2,
+        [(CUT, False), (GONE, True), (REFUSED, False)],
+        [(500, True), (REFUSED, False)],
+    ],
 )
 def test_what_was_not_answered_is_asked_again_and_done_once(
-    tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch, faults: list[tuple[int, bool]]
+    tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch, faults: list[Fault]
 ) -> None:
     monkeypatch.setattr(http_client, "PAUSE", 0.0)
     app, _ = scene(tmp_path / "home", ann="submitter")
@@ -284,6 +302,26 @@ def test_what_was_not_answered_is_asked_again_and_done_once(
         losing.faults = [(500, False)]
         with pytest.raises(ClusterNotRunning, match="an answer 500 that is not of TACL"):
             ann.status()
+        losing.faults = [(CUT, False)]
+        with pytest.raises(ClusterNotRunning, match="does not answer: .* reset by peer"):
+            ann.status()
+
+
+def test_a_connection_that_was_lost_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_client, "PAUSE", 0.0)
+
+    def answer(server: socket.socket) -> None:
+        for said in (b"", b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n[]"):
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(1 << 16)
+                connection.sendall(said)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(10)
+        (thread := Thread(target=answer, args=[server])).start()
+        assert list(Client(f"http://127.0.0.1:{server.getsockname()[1]}", token="t").users()) == []
+        thread.join()
 
 
 def test_a_file_is_not_sent_again_at_once_to_a_full_disk(
@@ -329,6 +367,7 @@ def test_whoever_else_answers_is_no_server_of_tacl(answer: str) -> None:
 
 
 def test_nobody_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_client.time, "sleep", None)  # nobody waits for who was not there
     with pytest.raises(ClusterNotRunning, match="does not answer"):
         Client("http://127.0.0.1:9").status()
 
