@@ -90,10 +90,13 @@ def uploadable(data: Data, how: dict[str, Any]) -> Generator[Path]:
 
 
 def raw_inputs(inputs: Sequence[str | bytes | Path], modality: Modality) -> list[str | bytes]:
-    """Each as `raw_input`. BadSample for one alone, whose letters would be as many inputs."""
+    """Each as `raw_input`. BadSample for none, and for one alone, whose letters would be as many
+    inputs."""
     if isinstance(inputs, str | bytes | Path):
         raise BadSample("inputs are a list, and one alone was given: ask [input]")
-    return [raw_input(one, modality) for one in inputs]
+    if not (found := [raw_input(one, modality) for one in inputs]):
+        raise BadSample("the list of inputs is empty: ask about one at least")
+    return found
 
 
 def raw_input(one: object, modality: Modality) -> str | bytes:

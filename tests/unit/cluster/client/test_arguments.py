@@ -51,6 +51,11 @@ def test_one_text_is_no_list_of_its_letters() -> None:
     assert raw_inputs(("Stocks fell.",), "text") == ["Stocks fell."]
 
 
+def test_nothing_is_no_question() -> None:
+    with pytest.raises(BadSample, match="the list of inputs is empty"):
+        raw_inputs([], "text")
+
+
 def test_a_long_text_names_no_file() -> None:
     text = "Stocks fell on Monday. " * 20
     with pytest.raises(DataNotFound, match="no picture at .*the base of this home reads pictures"):
