@@ -117,9 +117,16 @@ def export_vector(
 ) -> ExportedVector:
     """One vector with its head, bit for bit; `vector` is NAME[@ALIAS|@vN], `out` as for `export`.
 
-    Raises BadRecipe, UnknownTask, UnknownVector, CorruptBlob, and as `export`.
+    Raises BadRecipe, also for a sign or a coefficient, UnknownTask, UnknownVector, CorruptBlob, and
+    as `export`.
     """
-    found, base = _vector(client, parse_term(vector)), client.home.founded().base
+    term, base = parse_term(vector), client.home.founded().base
+    if term.coefficient != 1:
+        raise BadRecipe(
+            f"{vector!r}: a vector is exported as it is, without sign and coefficient; ask for "
+            f"{term.vector}"
+        )
+    found = _vector(client, term)
     place = Place.of(out, public)
     place.require_ready()
     blobs = client.home.blobs()

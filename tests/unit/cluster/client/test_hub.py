@@ -20,6 +20,7 @@ from jobs.cli.main import app
 from tacl.errors import (
     BadCheckpoint,
     BadConfig,
+    BadRecipe,
     NotAllowed,
     NotAuthenticated,
     SameData,
@@ -160,6 +161,9 @@ def test_what_cannot_be_pushed_is_said_before_it_is_measured(
         one.export_vector("trees", tmp_path / "there", public=True)
     with pytest.raises(UnknownVector, match="trees@v7"):
         one.export_vector("trees@v7", tmp_path / "there")
+    for scaled in ("-trees@v1", "0.5*trees@v1"):
+        with pytest.raises(BadRecipe, match="exported as it is.*ask for trees@v1"):
+            one.export_vector(scaled, tmp_path / "there")
     assert not hub.repos
     assert not list(tmp_path.iterdir())
 
