@@ -23,7 +23,8 @@ class MetShard(Reply):
 
 class VectorStatus(Reply):
     """One version of a task's vector, and what made it. `arrivals`: the first 16 of the `met`
-    samples that it was made against; `curves`: of its training, left out of lists of all tasks."""
+    samples that it was made against; `curves`: of at most 2,000 steps of its training, left out of
+    lists of all tasks."""
 
     task: str
     version: int

@@ -215,7 +215,7 @@ class Trained(Message):
     head_blob: str
     config: dict[str, JsonValue]  # the whole algorithm configuration, defaults resolved
     metrics: dict[str, float]  # validation_zero_shot, validation_accuracy, seconds, ...
-    curves: dict[str, list[float]]  # step, loss, penalty
+    curves: dict[str, list[float]]  # step, loss, penalty; of many steps, some evenly spaced
     norm: float  # |tau|_2
     pairs: tuple[Pair, ...] = ()  # its row of the tau_jp matrix; version is filled on publish
     near: tuple[str, ...] = ()  # tasks whose samples are the same kind of data, and were left out

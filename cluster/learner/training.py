@@ -46,6 +46,7 @@ from tacl.vectors import Params, TaskVector
 CHECKPOINT_SECONDS = 45.0
 HELD_SECONDS = 30.0  # for which a place is kept at least, so that an attempt is worth its start
 BEFORE = "validation_zero_shot"  # the metric's stored name, also for heads of class means
+POINTS = 2_000  # of a published curve: as many as the default has steps
 MEASURED = 8  # other tasks on whose probes a new vector is measured at once
 T = TypeVar("T")
 
@@ -350,9 +351,19 @@ def _result(
         **stored_with_head(materials, submission, vector, head, met[-MEASURED:]),
         config=run.config.as_dict(),
         metrics=found | {"seconds": time.monotonic() - started},
-        curves=run.curves,
+        curves=thinned(run.curves),
         near=near,
     )
+
+
+def thinned(curves: dict[str, list[float]]) -> dict[str, list[float]]:
+    """At most POINTS of the steps, evenly spaced, with the first and the last: to send what a
+    million steps recorded would keep everybody else at a server waiting."""
+    last = len(curves["step"]) - 1
+    if last < POINTS:
+        return curves
+    places = [number * last // (POINTS - 1) for number in range(POINTS)]
+    return {name: [values[place] for place in places] for name, values in curves.items()}
 
 
 def stored_with_head(
