@@ -45,6 +45,7 @@ from tacl.vectors.vector import Regime
 LOG = logging.getLogger(__name__)
 PLAIN: Recipe = {}  # the base alone
 FOR_COMPOSED = 4  # one part in so many of what it may fill is for models that are kept composed
+LARGEST = 1e12  # coefficient and feature: in float32 there are sums of their squares
 T = TypeVar("T")
 Decoded = list[Item] | TaclError
 
@@ -198,6 +199,8 @@ class Predictor:
             return {model.merged.digest: 1.0}
         if not model.terms:
             raise BadRecipe("a composition needs at least one vector")
+        if any(abs(term.coefficient) > LARGEST for term in model.terms):
+            raise _too_large(model)  # before sums of it, which are not made by question
         regimes = {self._vector(term.vector).regime for term in model.terms}
         if regimes != {"linearized"}:
             raise MixedRegimes("only models of linearized vectors can be asked so far")
@@ -271,6 +274,13 @@ def _met(step: Callable[[], T]) -> T | TaclError:
         return RunFailed(f"internal error: {type(error).__name__}")
 
 
+def _too_large(model: Composition) -> BadRecipe:
+    return BadRecipe(
+        f"{model.user}'s model has features that are too large for an answer, or no numbers; "
+        "compose it with smaller coefficients, or without the vector that does this"
+    )
+
+
 def _require_explainable(question: Question, columns: Columns | None) -> None:
     """Raises TooLarge: each part of an answer has a number for each class."""
     if not question.explain or columns is None:
@@ -321,6 +331,7 @@ class _Asked:
         return self._base
 
     def answered(self) -> Answered:
+        self._require_moderate()
         if self.question.explain and self.columns is not None:
             rows = range(len(self.items))
             return Answered([], explanations=tuple(self._explained(self.columns, r) for r in rows))
@@ -333,6 +344,12 @@ class _Asked:
             len(classes[task]) - len(of) for row in ranked[:1] for task, of in row.items()
         )
         return Answered(ranked, base, belonging, more_classes=more_classes)
+
+    def _require_moderate(self) -> None:
+        """Raises BadRecipe for features that are too large for heads, or no numbers."""
+        found = [*self.features, *(one for part in self._parts for one in part.features)]
+        if found and not bool((torch.stack(found).abs() <= LARGEST).all()):
+            raise _too_large(self.question.model)
 
     def belonging(self, columns: Columns) -> list[Belonging]:
         if self.novelty is None or not self.plain:

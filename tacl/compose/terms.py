@@ -17,6 +17,7 @@ GRAMMAR = "[+|-][COEFFICIENT*]NAME[@ALIAS|@vN], such as +faces, -0.5*digits, sig
 Merge = Literal["ties", "tsv", "iso"]  # makes one vector of all
 MERGES = get_args(Merge)
 KEEPING = ("sum", "grid", *MERGES)  # the recipe's signs and coefficients
+LARGEST = 1e6  # coefficient: features under it are far from what float32 cannot hold
 _TERM = re.compile(
     r"(?P<sign>[+-]?)"
     r"(?:(?P<coefficient>\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?)\*)?"
@@ -55,9 +56,10 @@ def parse_term(text: str) -> Term:
     if not match or (match["alias"] and _VERSION_LIKE.fullmatch(match["alias"])):
         raise BadRecipe(f"{text!r} is no term of a recipe; a term is {GRAMMAR}")
     size = float(match["coefficient"] or 1)
-    if size in (0.0, float("inf")):
+    if not 0 < size <= LARGEST:
         raise BadRecipe(
-            f"{text!r}: the coefficient {size} must be finite and not 0; or leave the term out"
+            f"{text!r}: the coefficient {size:g} must be above 0 and at most {LARGEST:,.0f}; write "
+            "such a one, or leave the term out"
         )
     version = int(match["version"]) if match["version"] else None
     sign = -1.0 if match["sign"] == "-" else 1.0

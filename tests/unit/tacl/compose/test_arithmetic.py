@@ -37,7 +37,7 @@ def test_terms_are_read(text: str, term: Term) -> None:
 @pytest.mark.parametrize(
     "text",
     ["", "+", "--x", "0.5x*", "*x", "0.5*", "x@", "x@v0", "x@v02", "x y", "x@a@b", "nan*x", "0*x",
-     "1e999*x", "caf\u00e9", "+ x", "x/y", "x@2"],
+     "1e999*x", "1e39*x", "-1000001*x", "caf\u00e9", "+ x", "x/y", "x@2"],
 )  # fmt: skip
 def test_what_is_no_term_is_refused_with_the_text(text: str) -> None:
     with pytest.raises(BadRecipe) as caught:
