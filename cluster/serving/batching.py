@@ -160,13 +160,14 @@ class Batcher(Generic[Q, A]):
         for _, future in asked:
             future.add_done_callback(left)
         await asyncio.wait([call])
-        if not call.cancelled():
-            _tell([future for _, future in asked], call)
+        _tell([future for _, future in asked], call)
 
 
 def _tell(futures: list[asyncio.Future[A]], call: asyncio.Future[Sequence[A | Exception]]) -> None:
-    """Raises ProcessDied, and tells any other error to all."""
-    error = call.exception()
+    """Raises ProcessDied, and tells any other error to all: also whoever still waits for a call
+    that was cancelled, which the other side did."""
+    gave_up = Overloaded("the process that was asked gave this call up; ask again")
+    error = gave_up if call.cancelled() else call.exception()
     if isinstance(error, ProcessDied) or (error and not isinstance(error, Exception)):
         raise error
     found = [error] * len(futures) if error else call.result()

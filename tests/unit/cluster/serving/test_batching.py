@@ -195,6 +195,28 @@ def test_what_nobody_waits_for_is_cancelled_on_its_way() -> None:
     run(story())
 
 
+def test_who_waits_for_a_call_that_the_other_side_cancels_is_told() -> None:
+    async def story() -> None:
+        slow = Slow()
+
+        async def send(numbers: list[int]) -> list[int | Exception]:
+            found = await slow(numbers)
+            if 7 in numbers:  # so Ray says of a call that was cancelled there
+                raise asyncio.CancelledError
+            return found
+
+        gathering = Batcher(send, most=3)
+        tasks = await asked(gathering, 1) + await asked(gathering, 2, 7, 3)
+        tasks[1].cancel()
+        slow.open.set()
+        first, _, *given_up = await asyncio.gather(*tasks, return_exceptions=True)
+        assert first == 2
+        assert [type(one) for one in given_up] == [Overloaded, Overloaded]
+        assert await gathering.ask(6) == 12
+
+    run(story())
+
+
 def test_a_call_does_not_end_with_the_request_that_it_left_with() -> None:
     """Serve cancels what was asked in the context of a request whose caller has gone."""
     whose: ContextVar[str] = ContextVar("whose")
