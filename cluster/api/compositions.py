@@ -94,7 +94,8 @@ async def composition(user: UserName, asked: ReadRequest) -> Composition:
 
 @ROUTER.post("/compositions/{user}/update")
 async def update(user: UserName, asked: WriteRequest) -> Composition:
-    """Move every vector of the model to its task's newest champion."""
+    """Move every vector of the model to its task's newest champion. A task that occurs twice
+    keeps its versions."""
     whose = asked.caller.user(user)
     _count(asked, len((await asked.ask(CoordinatorAPI.composition, whose)).terms))
     return await asked.ask(CoordinatorAPI.update_composition, whose)

@@ -16,7 +16,7 @@ from cluster.domain.receipts import CancelledCompositions, QueuedRun
 from cluster.domain.status import OWED, STOPPED, CompositionRun
 from cluster.domain.visibility import Visibility
 from cluster.domain.work import Composed, ComposeWork, tasks_of
-from cluster.reading.models import require_sum, tasks_in
+from cluster.reading.models import require_sum, tasks_in, with_champions
 from cluster.registry import RunRecord
 from cluster.scheduler import upkeep
 from tacl.compose.terms import MERGES, Term, parse_recipe
@@ -39,8 +39,7 @@ class CompositionRequests(RequestHandler):
         def decide() -> Decision[Composition]:
             old = self.composition(context, user)
             require_sum(old, self._registry.asked([old]).get(user))
-            recipe = [Term(t.coefficient, t.vector.task) for t in old.terms]
-            return self._summed(context, user, recipe)
+            return self._summed(context, user, with_champions(old.terms))
 
         return self._once(context.request_id, "update", {"user": user}, Composition, decide)
 

@@ -236,8 +236,8 @@ class CoordinatorAPI(ReadAPI, Protocol):
         ...
 
     def update_composition(self, context: RequestContext, user: str) -> Composition:
-        """The user's model, a sum, with every vector moved to its task's present champion. Raises
-        NoComposition, and what `compose` raises."""
+        """The user's model, a sum, with every vector moved to its task's present champion; a task
+        that occurs twice keeps its versions. Raises NoComposition, and what `compose` raises."""
         ...
 
     def evaluate(

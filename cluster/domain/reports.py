@@ -152,9 +152,10 @@ class TaskInterference(Reply):
 
 
 class UserModel(Reply):
-    """A user's model. `outdated`: tasks with a newer champion; `again`: the command that makes it
-    of the newer ones, or without what was removed; `removed`: tasks that were removed; `purged`: of
-    these, when and by whom they were erased: such a model no longer answers."""
+    """A user's model. `outdated`: tasks with a newer champion, but those that occur twice, which
+    keep their versions; `again`: the command that makes it of the newer ones, or without what was
+    removed; `removed`: tasks that were removed; `purged`: of these, when and by whom they were
+    erased: such a model no longer answers."""
 
     user: str
     digest: str

@@ -59,15 +59,20 @@ def again(
     asked_terms = model.terms if model.method == "sum" else asked.terms if asked else ()
     terms = [term for term in asked_terms if term.vector.task not in without]
     how = _how(asked.making) if asked and terms else method
-    return f"tacl compose {model.user} {_written(terms) or 'TERM ...'}{how}"
+    written = " ".join(map(str, with_champions(terms)))
+    return f"tacl compose {model.user} {written or 'TERM ...'}{how}"
 
 
-def _written(terms: Sequence[RecipeTerm]) -> str:
+def with_champions(terms: Sequence[RecipeTerm]) -> list[Term]:
     """The terms with the present champions; a task that occurs twice keeps its versions."""
-    count = Counter(term.vector.task for term in terms)
-    pinned = [t.vector.version if count[t.vector.task] > 1 else None for t in terms]
-    found = [Term(t.coefficient, t.vector.task, v) for t, v in zip(terms, pinned, strict=True)]
-    return " ".join(map(str, found))
+    once = named_once(terms)
+    pinned = [None if t.vector.task in once else t.vector.version for t in terms]
+    return [Term(t.coefficient, t.vector.task, v) for t, v in zip(terms, pinned, strict=True)]
+
+
+def named_once(terms: Sequence[RecipeTerm]) -> set[str]:
+    """The tasks that occur in a single term."""
+    return {task for task, count in Counter(t.vector.task for t in terms).items() if count == 1}
 
 
 def _how(making: CompositionMethod) -> str:

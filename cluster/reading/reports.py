@@ -12,7 +12,7 @@ from cluster.domain.status import Event
 from cluster.domain.tasks import VectorRef
 from cluster.domain.work import Evaluated, EvaluateWork, tasks_of
 from cluster.reading.asker_view import AskerView
-from cluster.reading.models import again, tasks_in
+from cluster.reading.models import again, named_once, tasks_in
 from cluster.registry import Met, Registry, VectorRecord
 
 BYTES = 16_000  # of vectors in one answer; a version that has more is returned alone
@@ -150,8 +150,10 @@ def _models(view: AskerView, whose: str | None, after: str) -> list[Composition]
 
 
 def _outdated(model: Composition, newest: Mapping[str, int]) -> tuple[str, ...]:
-    """Tasks whose champion is newer than the version in the model."""
-    pinned = [term.vector for term in model.terms]
+    """Tasks whose champion is newer than the version in the model. One that occurs twice is not
+    among them: it keeps its versions."""
+    once = named_once(model.terms)
+    pinned = [term.vector for term in model.terms if term.vector.task in once]
     return tuple(sorted({ref.task for ref in pinned if newest.get(ref.task, 0) > ref.version}))
 
 

@@ -127,6 +127,22 @@ def test_two_versions_of_a_task_are_made_again_as_they_are(scene: Scene) -> None
     assert sorted(told_again(scene).split()[3:6]) == sorted(terms)
 
 
+def test_a_sum_of_two_versions_of_a_task_keeps_them_and_is_not_outdated(scene: Scene) -> None:
+    call = scene.coordinator
+    call.refresh(asks("two versions"), "digits")
+    scene.settle()
+    model = call.compose(asks("sum"), "alice", ["+0.5*digits@v1", "+0.5*digits@v2", "+shapes"])
+    for task in ("digits", "shapes"):
+        call.refresh(asks(f"refresh {task}"), task)
+    scene.settle()
+    (told,) = call.users(ADMIN)
+    assert (told.outdated, told.again) == (("shapes",), "tacl compose alice --update")
+    updated = call.update_composition(asks("update"), "alice")
+    assert updated.terms[:2] == model.terms[:2]
+    assert updated.terms[2].vector.version == 2
+    assert call.users(ADMIN)[0].outdated == ()
+
+
 def test_a_model_whose_result_is_gone_can_still_be_told_of(scene: Scene) -> None:
     made(scene)
     merged = scene.coordinator.composition(ADMIN, "alice").merged
