@@ -47,20 +47,28 @@ class Pins:
         """The versions that terms mean now."""
         names = {term.name for term in terms}
         tasks = {task.name: task for task in self._registry.tasks(names=names)}
-        aliases = self._registry.aliases_of(names)
+        wanted = {CHAMPION, *(term.alias for term in terms if term.alias)}
+        aliases = self._registry.aliases_of(names, wanted)
         places: list[tuple[str, int]] = []
         for term in terms:
             task = tasks.get(term.name) if visibility.sees(term.name) else None
             task = task or self._registry.task(term.name, visibility)  # raises and says which exist
             known = aliases.get(task.name, {})
-            if not known:
+            if CHAMPION not in known:
                 state = self._unready(task, visibility)
                 raise UnknownVector(f"{term.name} has no vector yet: it is {state}")
-            places.append((task.name, _version(term, known)))
+            places.append((task.name, self._version(term, known)))
         found = self._registry.pinned(places)
         vectors = [found.get(place) or self._registry.vector(*place) for place in places]
         self._require_files(terms, vectors)
         return vectors
+
+    def _version(self, term: Term, known: Mapping[str, int]) -> int:
+        version = term.version or known.get(term.alias or CHAMPION)
+        if version is None:
+            there = sorted(self._registry.aliases(term.name))
+            raise UnknownVector(no_such(f"alias of {term.name}", str(term.alias), there))
+        return version
 
     def _require_files(self, terms: Sequence[Term], vectors: Sequence[VectorRef]) -> None:
         missing = missing_files(vectors, self._blobs)
@@ -70,13 +78,6 @@ class Pins:
                     f"{term.vector} was asked for; its file, blob {lost}, is missing. Restore it "
                     "from a backup, or name another version."
                 )
-
-
-def _version(term: Term, aliases: Mapping[str, int]) -> int:
-    version = term.version or aliases.get(term.alias or CHAMPION)
-    if version is None:
-        raise UnknownVector(no_such(f"alias of {term.name}", str(term.alias), sorted(aliases)))
-    return version
 
 
 def _require_distinct(vectors: Sequence[VectorRef]) -> None:

@@ -15,6 +15,9 @@ from cluster.domain.receipts import MovedAlias
 from cluster.domain.reports import InterferenceReport, TaskInterference
 from cluster.domain.tasks import CHAMPION, GENERIC, VectorRef
 from cluster.scheduler.state import Promoted, VectorVersion
+from tacl.errors import TooMany
+
+ALIASES = 100  # of a task
 
 
 class VectorRequests(RequestHandler):
@@ -28,6 +31,7 @@ class VectorRequests(RequestHandler):
         def decide() -> Decision[MovedAlias]:
             self._own_task(context, task)
             reference = self._registry.vector(task, version)
+            self._require_few(task, name)
 
             def promote() -> None:
                 if name == CHAMPION:
@@ -57,6 +61,15 @@ class VectorRequests(RequestHandler):
         with self._reading():
             self._seen_task(context, task)
             return interference.of_task(self._view(context), task)
+
+    def _require_few(self, task: str, name: str) -> None:
+        """Raises TooMany for one name more than a task may have."""
+        there = self._registry.aliases(task)
+        if name not in there and len(there) >= ALIASES:
+            raise TooMany(
+                f"{task}@{name} would be new, and {task} has {len(there)} aliases; it may have "
+                f"{ALIASES}: move one of them instead"
+            )
 
     def _promoted(self, reference: VectorRef) -> None:
         seen = self._registry.seen(reference.run_id)

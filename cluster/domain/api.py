@@ -183,7 +183,8 @@ class CoordinatorAPI(ReadAPI, Protocol):
         yet, ANY for whatever it is. The champion decides what is measured, refreshed and composed
         by default; pinned models stay as they are.
 
-        Raises BadName, UnknownTask, NotAllowed, UnknownVector, AliasMoved.
+        Raises BadName, UnknownTask, NotAllowed, UnknownVector, AliasMoved, and TooMany if the name
+        is new and the task has 100 already.
         """
         ...
 

@@ -22,7 +22,8 @@ from cluster.registry.journal import ALL, log
 from cluster.registry.schema import ALIAS, MOVE
 from tacl.errors import AliasMoved
 
-_ALIASES = sa.select(ALIAS).where(in_params(ALIAS.c.task))
+_ALIASES = sa.select(ALIAS.c.name, ALIAS.c.version).where(*equals_param(ALIAS.c.task))
+_NAMED = sa.select(ALIAS).where(in_params(ALIAS.c.task), in_params(ALIAS.c.name))
 _MOVES = (
     sa.select(MOVE.c.at, MOVE.c.name, MOVE.c.came_from, MOVE.c.version, MOVE.c.cause)
     .where(*equals_param(MOVE.c.task))
@@ -36,12 +37,15 @@ class AliasTable(Database):
     """Which version a name means now, and what it meant before."""
 
     def aliases(self, task: str) -> dict[str, int]:
-        return self.aliases_of([task]).get(task, {})
+        return {row.name: row.version for row in self._rows(_ALIASES, task=task)}
 
-    def aliases_of(self, tasks: Collection[str]) -> dict[str, dict[str, int]]:
-        """By task, aliases and their versions; tasks without any are left out."""
+    def aliases_of(
+        self, tasks: Collection[str], names: Collection[str]
+    ) -> dict[str, dict[str, int]]:
+        """By task, those of these aliases that it has, and their versions; tasks without any are
+        left out."""
         found: dict[str, dict[str, int]] = {}
-        for row in self._rows(_ALIASES, task=tasks):
+        for row in self._rows(_NAMED, task=tasks, name=names):
             found.setdefault(row.task, {})[row.name] = row.version
         return found
 

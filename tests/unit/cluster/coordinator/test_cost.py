@@ -146,6 +146,15 @@ def test_a_retry_reads_no_work_of_refreshes_that_name_its_task(
     assert coordinator.retry(asks("news again"), "news").retried == (run_id,)
 
 
+def test_a_recipe_reads_no_aliases_that_it_does_not_name(scene: Scene) -> None:
+    for alias in ("stable", "tested"):
+        scene.coordinator.move_alias(asks(alias), "news", alias, 1, ANY)
+    compose = partial(scene.coordinator.compose, asks("named"), "ann", ["+spam", "+news@tested"])
+    read = [said for said in statements(scene.coordinator._registry, compose) if "alias" in said[0]]
+    assert read
+    assert all({"champion", "tested"} & {*values} and "stable" not in values for _, values in read)
+
+
 def test_a_page_of_all_recipes_reads_no_list_of_all_users(scene: Scene) -> None:
     registry = scene.coordinator._registry
     assert [one.terms for one in registry.recipes_after("")]

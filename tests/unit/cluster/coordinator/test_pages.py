@@ -9,10 +9,12 @@ import pytest
 
 from cluster.client import model_operations
 from cluster.client.client import Client
+from cluster.coordinator import vectors
 from cluster.domain.base import PAGE
 from cluster.domain.tasks import ANY
 from cluster.reading import reads
 from cluster.scheduler.state import Node
+from tacl.errors import TooMany
 from tests.support.fakes import ADMIN, Scene, asks, submission
 
 
@@ -40,6 +42,19 @@ def test_changes_of_aliases_are_told_a_page_at_a_time(
     assert page.history == whole.history[1:3]
     assert page.aliases == whole.aliases
     assert Client(scene.home.path, scene.coordinator).aliases("news") == whole
+
+
+def test_a_task_has_only_so_many_aliases(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An answer names them all."""
+    monkeypatch.setattr(vectors, "ALIASES", 2)
+    scene.coordinator.move_alias(asks("first"), "news", "stable", 1, ANY)
+    with pytest.raises(TooMany, match=r"news@tested would be new.* has 2 aliases.* move one"):
+        scene.coordinator.move_alias(asks("second"), "news", "tested", 1, ANY)
+    scene.coordinator.refresh(asks("refresh"), "news")
+    scene.settle()
+    scene.coordinator.move_alias(asks("third"), "news", "stable", 2, 1)
+    aliases = scene.coordinator.aliases(ADMIN, "news").aliases
+    assert aliases == {"champion": 2, "stable": 2}
 
 
 def test_models_are_listed_a_page_at_a_time(scene: Scene) -> None:
