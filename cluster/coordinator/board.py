@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import islice, takewhile
@@ -181,6 +181,11 @@ class Board:
         key = Key(False, run_id)
         if isinstance(run := self._entries.get(key), RunRecord):
             self._put(key, replace(run, progress=progress))
+
+    def tell_again(self, tasks: Iterable[str]) -> None:
+        """Report these tasks, if they are there, as changed: what is not in the registry was."""
+        keys = [Key(True, task) for task in tasks]
+        self._touch([key for key in keys if isinstance(self._entries.get(key), TaskEntry)])
 
     # -- inside
 

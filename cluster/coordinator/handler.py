@@ -41,6 +41,7 @@ from cluster.storage.home import Home
 from tacl.errors import HomeInUse, NotAllowed, StorageUnavailable, TaclError
 from tacl.training.config import Precision
 
+MISSING = 60.0  # seconds between looks for files that are missing
 LOG = logging.getLogger(__name__)
 A = TypeVar("A", bound=Message)
 
@@ -76,6 +77,8 @@ class RequestHandler(Reads):
         self._shards = {shard.task: shard for shard in self._registry.shards()}
         champions = self._registry.champion_references().values()
         self._damaged = missing_files(champions, self._blobs)
+        self._lost = [vector for vector in champions if vector.name in self._damaged]
+        self._sought = time.monotonic()  # when their files were looked for
         self._erasing = Erasing(place, self._registry, self._blobs, self._lock)
         self._changed: list[str] = []  # tasks whose samples changed, since this process began
         self._steps = 0  # of trainings, since this process began
@@ -104,6 +107,7 @@ class RequestHandler(Reads):
         else:
             self._execution.tick()
             self._looking.try_now(("bringing the status up to date", ""), self._look)
+            self._looking.try_now(("looking for missing files", ""), self._seek)
             if self._erasing.tick():
                 self._execution.underway.look_again()
 
@@ -111,6 +115,17 @@ class RequestHandler(Reads):
         """Bring the board up to date, so that the next status is answered quickly."""
         with self._lock:
             self._board.look(self._state)
+
+    def _seek(self) -> None:
+        """See which missing files were restored; without the lock: in a bucket it takes a while."""
+        if not self._damaged or time.monotonic() - self._sought < MISSING:
+            return
+        self._sought = time.monotonic()
+        before, now = self._damaged, missing_files(self._lost, self._blobs)
+        with self._lock:
+            self._damaged = now
+            other = (one for one in self._lost if before.get(one.name) != now.get(one.name))
+            self._board.tell_again(vector.task for vector in other)
 
     def close(self) -> None:
         """Stop what runs; it stays owed."""

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from cluster.coordinator import handler
 from cluster.domain.base import RequestContext, identity
 from cluster.domain.outcomes import Finished
 from cluster.domain.tasks import GENERIC
@@ -204,3 +205,23 @@ def test_a_file_that_is_missing_is_told_while_its_vector_is_the_champion(tmp_pat
     assert scene.task("digits").reason == f"the file of vector digits@v2 is missing: blob {lost}"
     scene.coordinator.move_alias(asks("back"), "digits", "champion", 1, 2)
     assert scene.task("digits").reason is None
+
+
+def test_a_file_that_is_restored_is_missing_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who was told of it is told that it is there; of two files, which one is missing still."""
+    scene = Scene(tmp_path).trained("digits", "shapes")
+    vector, blobs = scene.coordinator._registry.vector("digits", 1), scene.home.blobs()
+    places = [blobs.local_path(digest) for digest in (vector.blob, vector.head_blob)]
+    away = [place.rename(tmp_path / place.name) for place in places]
+    scene.restart()
+    monkeypatch.setattr(handler, "MISSING", 0.0)
+    for lost, place in ((vector.head_blob, None), (vector.blob, 1), (None, 0)):
+        version = scene.coordinator.status(ADMIN).version
+        if place is not None:
+            away[place].rename(places[place])
+        scene.coordinator.tick()
+        told = scene.coordinator.status(ADMIN, version).tasks
+        assert [task.name for task in told] == ["digits"] * (place is not None)
+        assert (scene.task("digits").reason or "None").endswith(str(lost))
