@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -43,7 +42,6 @@ from cluster.storage.home import Home, Serving
 from tacl.errors import HomeInUse, StorageUnavailable, TaclError
 
 PERIOD = 0.2  # seconds between two looks at what runs
-RETRY = 1.0  # seconds before a recovery that failed is tried again
 
 LOG = logging.getLogger(__name__)
 
@@ -196,22 +194,13 @@ def _first_lines(error: RayError) -> str:
 
 
 class TickingCoordinator(Coordinator):
-    """The coordinator inside its actor: it looks after its learners by itself.
-
-    A recovery that fails, as on a full disk, ends the process, so that Ray tries it again; an
-    exception would end the actor for ever.
-    """
+    """The coordinator inside its actor: it looks after its learners by itself."""
 
     def __init__(self, home: str, learner: str, runs: int) -> None:
         self._where = Home.at(home).where  # as other nodes find it
         log_to(Home.at(home).logs, "coordinator")
-        try:
-            launcher = RayLauncher(self._where, learner, Home.at(home).serving, runs)
-            super().__init__(home, launcher)
-        except Exception:
-            LOG.exception("the coordinator cannot start; it is tried again")
-            time.sleep(RETRY)
-            os._exit(1)
+        launcher = RayLauncher(self._where, learner, Home.at(home).serving, runs)
+        super().__init__(home, launcher)
         self._heap = GcTuning()
         threading.Thread(target=self._watch, name="watch", daemon=True).start()
 

@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any
@@ -18,17 +21,29 @@ from tacl.errors import NotAllowed
 DECLARED = (*READS, *vars(CoordinatorAPI), *vars(RunAPI))
 METHODS = frozenset(name for name in DECLARED if not name.startswith("_")) | {"serves"}  # to heads
 LONG = ("collect", "references")  # they read all there is, and let others go on meanwhile
+RETRY = 1.0  # seconds before a start that failed is tried again
+LOG = logging.getLogger(__name__)
 
 
 class WatchedCoordinator:
     """Passes calls on to `cluster.runtime.actors.TickingCoordinator`: those through Ray one at a
-    time, and those of its own machine, of which LONG ones hold up nobody."""
+    time, and those of its own machine, of which LONG ones hold up nobody.
+
+    A start that fails, as on a full disk, ends the process, so that Ray tries it again; an
+    exception would end the actor for ever.
+    """
 
     def __init__(self, home: str, learner: str, runs: int) -> None:
         from cluster.runtime.actors import TickingCoordinator
 
-        self._coordinator, self._turn = TickingCoordinator(home, learner, runs), threading.Lock()
-        local_socket.listen(Home.at(home).path, self._call)
+        self._turn = threading.Lock()
+        try:
+            self._coordinator = TickingCoordinator(home, learner, runs)
+            local_socket.listen(Home.at(home).path, self._call)
+        except Exception:
+            LOG.exception("the coordinator cannot start; it is tried again")
+            time.sleep(RETRY)
+            os._exit(1)
 
     def _call(self, method: str, arguments: Sequence[object]) -> Any:
         if method not in METHODS:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import inspect
+import os
 import pickle
 import subprocess
 import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
 from ray import cloudpickle
 
 from cluster.domain.api import CoordinatorAPI, RunAPI
+from cluster.runtime import actors, watched
 from cluster.runtime.actors import TickingCoordinator
+from cluster.runtime.local_socket import SOCKET
 from cluster.runtime.watched import WatchedCoordinator
 
 
@@ -48,6 +52,28 @@ def test_the_coordinator_takes_what_is_declared(declared: type, method: str) -> 
     assert [(one.name, one.kind) for one in taken] == [(one.name, one.kind) for one in asked]
     for theirs, own in zip(asked, taken, strict=True):
         assert theirs.default in (own.default, inspect.Parameter.empty), own.name
+
+
+class Ended(BaseException):
+    """The process, with this exit code."""
+
+
+def ends(code: int) -> None:
+    raise Ended(code)
+
+
+@pytest.mark.parametrize("damaged", ["settings.json", f"{SOCKET}.{os.getpid()}"])
+def test_a_start_that_fails_at_any_stage_ends_the_process_to_be_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damaged: str
+) -> None:
+    """As where a disk is read-only or a bucket away: Ray starts no actor again that raised."""
+    if damaged != "settings.json":
+        monkeypatch.setattr(actors, "TickingCoordinator", lambda *_: Behind())
+    (tmp_path / damaged).mkdir()
+    monkeypatch.setattr(os, "_exit", ends)
+    monkeypatch.setattr(watched, "RETRY", 0.0)
+    with pytest.raises(Ended, match="1"):
+        WatchedCoordinator(str(tmp_path), "learner", 1)
 
 
 def test_who_looks_it_up_imports_no_sql() -> None:
