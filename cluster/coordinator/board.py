@@ -1,8 +1,8 @@
 """What `status` reports, kept in memory and numbered: a reader that looks again gets what is new.
 
 The events of the registry say what changed; only what they name is read again. Entries that wait
-are reported again when the plan's room or the order of turns changes. A look at which nothing
-happened reads nothing.
+are reported again when the plan's room or the order of turns changes, but no faster than they can
+be read. A look at which nothing happened reads nothing.
 
 A version that is returned depends only on what its reader sees: what others do in private leaves it
 unchanged, and it does not reveal how much happened.
@@ -10,7 +10,9 @@ unchanged, and it does not reveal how much happened.
 
 from __future__ import annotations
 
+import math
 import secrets
+import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -28,6 +30,7 @@ from cluster.scheduler.state import State
 from cluster.scheduler.upkeep import is_current
 
 SHOWN = 40  # tasks and runs in one answer
+PAGE_SECONDS = 0.5  # that a reader has for one
 REMEMBERED = 10_000  # tombstones, and versions; a reader with an older one gets everything again
 READERS = 1000  # for whom it is remembered up to which entry nothing was new
 MANY = 5000  # events since the last look; after more, everything is read again
@@ -108,8 +111,10 @@ class Board:
         self._number = self._floor = 0
         self._left: dict[str, RunRecord] = {}  # work that is owed, or failed or was cancelled
         self._event = self._writes = -1  # as of the last look
-        self._state: State | None = None  # of the last look; with its changes and situation
+        # of the last look at what waits; with its changes and situation
+        self._state: State | None = None
         self._changes, self._plan = 0, object()
+        self._again = -math.inf  # before then, what waits is not told again
 
     @property
     def changes(self) -> str:
@@ -167,7 +172,8 @@ class Board:
         if (writes := self._registry.writes.spent().times) != self._writes:
             self._read(state)
             self._writes = writes
-        if state is not self._state or state.changes != self._changes:
+        is_new = state is not self._state or state.changes != self._changes
+        if is_new and time.monotonic() >= self._again:
             self._state, self._changes = state, state.changes
             self._tell_who_waits(situation(state))
 
@@ -242,8 +248,10 @@ class Board:
                 del self._entries[key], self._tombstones[key]
 
     def _tell_who_waits(self, plan: object) -> None:
+        """Not again before a reader had time for all: otherwise nobody would come to the end."""
         if plan != self._plan:
             self._plan = plan
+            self._again = time.monotonic() + len(self._waiting) // SHOWN * PAGE_SECONDS
             self._touch([*self._waiting])
 
     def _read(self, state: State) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from cluster.coordinator.board import Entry, Key, Page, TaskEntry, Tombstone, owners_of
@@ -16,7 +17,7 @@ from cluster.domain.methods import model_of
 from cluster.domain.visibility import Visibility
 from cluster.reading.asker_view import AskerView
 from cluster.registry import RunRecord
-from cluster.scheduler.queue import free, in_order, placeable, reason, waits_for
+from cluster.scheduler.queue import free, in_order, outlook, placeable, reason, waits_for
 from cluster.scheduler.state import PlannedRun, State
 from cluster.scheduler.upkeep import is_due
 
@@ -32,6 +33,10 @@ class PlanView(AskerView):
 
     state: State
     damaged: Mapping[str, str]
+
+    @cached_property
+    def _outlook(self) -> State:
+        return outlook(self.state)
 
     def status(self, page: Page, base: Base, trouble: str | None) -> shown.ClusterStatus:
         entries = [entry for _, entry in page.entries]
@@ -157,7 +162,7 @@ class PlanView(AskerView):
             "loss": progress and progress.loss,
             "penalty": progress and progress.penalty,
             "attempt": record.attempt,
-            "waits_for": planned and waits_for(self.state, planned),
+            "waits_for": planned and waits_for(self._outlook, planned),
             "expected": self.state.ends.get(record.run_id) if _is_timed(record) else None,
             "reason": self._reason(record),
             "created": record.created,
@@ -173,7 +178,7 @@ class PlanView(AskerView):
         if record.state not in (*shown.OWED, shown.RunState.DONE):
             return record.cause
         planned = self._waiting(record)
-        parts = [reason(self.state, planned, self.visibility)] if planned else []
+        parts = [reason(self._outlook, planned, self.visibility)] if planned else []
         parts += [f"started again after: {record.cause}"] if record.cause else []
         return "; ".join(parts) or None
 

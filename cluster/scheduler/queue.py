@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 from cluster.domain.status import RunKind, RunState, WaitsFor
@@ -209,6 +210,13 @@ def _late(state: State, firsts: Iterable[PlannedRun]) -> list[PlannedRun]:
 
 
 # -- what people are told
+
+
+def outlook(state: State) -> State:
+    """The state with only those runs on which `waits_for` and `reason` depend: what runs, and the
+    first of each urgency. Both say the same with it, and take as long however many wait."""
+    runs = {run.run_id: run for run in (*state.running, *_firsts(state))}
+    return replace(state, runs=runs)
 
 
 def waits_for(state: State, run: PlannedRun) -> WaitsFor:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -12,7 +15,7 @@ from cluster.domain.base import RequestContext
 from cluster.domain.status import ClusterStatus, RunState
 from cluster.domain.status_sync import StatusSync
 from cluster.domain.work import Progress
-from cluster.scheduler.state import Node
+from cluster.scheduler.state import Node, State
 from tacl.errors import StorageUnavailable, UnknownTask
 from tests.support.fakes import ADMIN, FakeLauncher, Scene, asks, submission
 
@@ -102,6 +105,51 @@ def test_a_long_status_comes_in_parts(scene: Scene, monkeypatch: pytest.MonkeyPa
     scene.coordinator.remove(asks("away"), "task3", False)
     told = following.all(lambda version: since(scene, version))
     assert [task.name for task in told.tasks] == [n for n in names if n != "task3"]
+
+
+def test_who_reads_a_long_queue_comes_to_its_end_while_room_changes(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What waits is reported again once there was time to read all of it."""
+    clock = SimpleNamespace(monotonic=lambda: now)
+    now, following = time.monotonic(), StatusSync()
+    monkeypatch.setattr(board, "time", clock)
+    monkeypatch.setattr(board, "SHOWN", 3)
+    for number in range(14):
+        scene.submit(f"task{number}")
+    now += 100
+    for gpus in range(1, 6):
+        scene.launcher.room = (Node(2, held_gpus=gpus),)
+        scene.coordinator.tick()
+        told = following.apply(since(scene, following.version))
+    assert (len(told.tasks), told.more) == (14, False)
+    assert since(scene, following.version).tasks == ()
+    now += 100
+    scene.coordinator.tick()
+    assert len(following.all(lambda version: since(scene, version)).tasks) == 14
+    assert following.version != told.version
+
+
+def test_what_waits_looks_through_the_queue_once_to_say_why(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(14):
+        scene.submit(f"task{number}")
+    scene.coordinator.version()  # which looks
+    looked = list[int]()
+
+    def counting(real: Any) -> property:
+        def read(state: State) -> Any:
+            looked.append(len(state.runs))
+            return real(state)
+
+        return property(read)
+
+    for name in ("running", "queued"):
+        monkeypatch.setattr(State, name, counting(getattr(State, name).fget))
+    scene.launcher.room = (Node(3, held_cpus=1),)
+    assert len([task for task in since(scene, "").tasks if task.reason]) == 12
+    assert sum(number >= 14 for number in looked) < 12
 
 
 def test_another_process_tells_everything_again(scene: Scene) -> None:

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from cluster.domain.status import RunState
 from cluster.domain.tasks import GENERIC, Options
 from cluster.scheduler.plan import DEATHS, validate
-from cluster.scheduler.queue import free, needs_of, reason, waits_for
+from cluster.scheduler.queue import free, needs_of, outlook, reason, waits_for
 from cluster.scheduler.state import (
     CellsMeasured,
     Died,
@@ -216,11 +216,13 @@ class Anything(RuleBasedStateMachine):
 
     @invariant()
     def every_waiting_run_says_why(self) -> None:
+        """The same where most runs that wait are left out."""
         if hasattr(self, "world"):
-            for run in self.world.state.runs.values():
-                if run.state == "queued":
-                    assert reason(self.world.state, run)
-                    assert waits_for(self.world.state, run)
+            state, few = self.world.state, outlook(self.world.state)
+            for run in state.queued:
+                assert (why := reason(state, run))
+                assert (until := waits_for(state, run))
+                assert (reason(few, run), waits_for(few, run)) == (why, until)
 
     def teardown(self) -> None:
         """With enough room, everything that is owed comes to its end."""
