@@ -22,6 +22,7 @@ from cluster.scheduler.state import (
     Measure,
     Node,
     NodesChanged,
+    PlannedRun,
     PlannedTask,
     Published,
     RefreshChampion,
@@ -52,11 +53,15 @@ def refreshes(world: World) -> list[RefreshChampion]:
     return [said for said in world.said if isinstance(said, RefreshChampion)]
 
 
+def owed(world: World) -> list[PlannedRun]:
+    return [run for run in world.state.runs.values() if run.kind == "measure"]
+
+
 def arrived(world: World, task: str, tau: float, options: Options = NEVER) -> None:
     """It has a vector, and what others do to its inputs is measured."""
     world.submit(task, options)
     world.publish(f"train {task}")
-    while any(run.kind == "measure" for run in world.state.runs.values()):
+    while owed(world):
         world.measure(tau)
 
 
@@ -101,11 +106,8 @@ def test_on_a_private_newcomer_its_owners_vectors_are_looked_at_among_very_many(
     world.state.tasks["mine"].owner = "ann"
     for number in range(8):  # louder than that of ann, and measured longer ago
         matrix.put(world.state, f"t{number}", "mine", Effect(2.0 + number))
-    world.happens(
-        SamplesArrived(
-            "ann.x", PlannedTask(10, NEVER, "ann.x 1", "ann", allowance=99), private=True
-        )
-    )
+    new = PlannedTask(10, NEVER, "ann.x 1", "ann", allowance=99)
+    world.happens(SamplesArrived("ann.x", new, private=True))
     world.request("train ann.x", "train", "ann.x")
     world.publish("train ann.x")
     assert [(c.task, c.on) for c in measures(world)[-1].cells][:1] == [("mine", "ann.x")]
@@ -123,11 +125,11 @@ def test_a_name_that_was_of_a_private_task_may_be_that_of_an_open_one() -> None:
 def test_what_goes_missing_meanwhile_is_the_next_batch() -> None:
     world = World(Node(1)).trained("a", "b")
     world.happens(SamplesArrived("b", PlannedTask(2, NEVER, "b 2")))
-    first = [run for run in world.state.runs.values() if run.kind == "measure"]
+    first = owed(world)
     world.happens(SamplesArrived("a", PlannedTask(1, NEVER, "a 2")))
-    assert [run for run in world.state.runs.values() if run.kind == "measure"] == first
+    assert owed(world) == first
     world.measure(0.1)
-    (second,) = [run for run in world.state.runs.values() if run.kind == "measure"]
+    (second,) = owed(world)
     assert {(cell.on, cell.shard) for cell in second.cells} == {("a", "a 2")}
     assert world.state.rows["a"]["b"].tau_jp == 0.1
     assert "a" not in world.state.rows["b"]  # the value was of the samples before
@@ -143,7 +145,7 @@ def test_batches_are_bounded() -> None:
 def test_a_failed_measure_is_not_repeated_until_it_is_asked_for() -> None:
     world = World(Node(4)).trained("a", "b")
     world.happens(SamplesArrived("b", PlannedTask(2, NEVER, "b 2")))
-    (run,) = [run for run in world.state.runs.values() if run.kind == "measure"]
+    (run,) = owed(world)
     world.happens(Failed(run.run_id, "bad"))
     world.happens(NodesChanged((Node(5),)))
     assert not world.running
@@ -176,7 +178,7 @@ def test_what_is_of_the_same_kind_is_neither_measured_nor_refreshed_against() ->
     world = World(Node(4)).trained("a", "x", options=ON_ARRIVAL)
     world.submit("again", ON_ARRIVAL)
     world.publish("train again", near=("a",))
-    (measure,) = [run for run in world.state.runs.values() if run.kind == "measure"]
+    (measure,) = owed(world)
     assert {(cell.task, cell.on) for cell in measure.cells} == {("x", "again")}
     world.measure(0.9)
     (refresh,) = refreshes(world)
@@ -278,7 +280,7 @@ def test_arrivals_that_are_being_trained_share_one_refresh() -> None:
     for number in range(SHARED):
         assert not refreshes(world)
         world.publish(f"train t{number}")
-        while any(run.kind == "measure" for run in world.state.runs.values()):
+        while owed(world):
             world.measure(0.9)
     (refresh,) = refreshes(world)
     assert len(refresh.others) == 1 + SHARED
@@ -301,22 +303,6 @@ def test_a_training_that_no_node_can_hold_keeps_no_refresh_waiting() -> None:
 
 
 # -- what it may cost
-
-
-def test_a_refresh_is_what_the_benchmark_counts() -> None:
-    """8 steps of 12 rows and 704 rows without gradient, and what is measured again."""
-    measured = (1 + costs.REMEASURED) * costs.CELL
-    assert costs.REFRESH - measured == 8 * 12 + 704 * 2 // 5 + 1
-    assert costs.allowance(1600, Options()) == 200 * 24 // 2
-    assert costs.allowance(10, Options(steps=50)) == 50 * 24 // 2
-    assert costs.allowance(10, Options(steps=50, penalty="cyclical")) == 50 * 18 // 2
-
-
-def test_unspent_allowances_do_not_pile_up() -> None:
-    balance = 0
-    for _ in range(100):
-        balance = costs.granted(balance, 1800)
-    assert balance == 3600
 
 
 class Stream:
