@@ -1,6 +1,6 @@
-"""The HTTP API: routes over a service, who may ask what, and what is too much. Knows no Ray.
+"""The HTTP API: routes over a `Service`, with authentication, roles and limits. Imports no Ray.
 
-`app.py` puts it together, `service.py` says what it needs of a cluster, `schemas.py` what travels,
-`access.py` who asks, `limits.py` what is refused unread, `pace.py` what waits before Serve's
-proxy; a file for each group of routes.
+`app.py` builds the application, `service.py` declares what it needs of a cluster, `schemas.py` the
+bodies, `access.py` callers and roles, `limits.py` what is refused before it is decoded, `pace.py`
+how requests wait before Serve's proxy. Each group of routes has a file.
 """

@@ -1,6 +1,7 @@
-"""Who asks, and what they may do: bearer tokens, three roles, and objects that are owned.
+"""Callers and what they may do: bearer tokens, three roles, and ownership of objects.
 
-A token is kept as its sha256. What somebody must not know of is answered as if it were not there.
+A token is stored as its sha256. An object that a caller must not know of is answered like one that
+does not exist.
 """
 
 from __future__ import annotations
@@ -36,14 +37,15 @@ BEARER = HTTPBearer(auto_error=False, description="A token of `tacl users issue 
 
 @dataclass(frozen=True)
 class Caller:
-    """Whoever asks. An admin sees everything, everybody else what `cluster.domain.visibility` lets
-    them."""
+    """The user who sent a request, and their role. An admin sees everything, any other user what
+    `cluster.domain.visibility` allows."""
 
     name: str
     role: Role
 
     def context(self, key: str | None = None) -> RequestContext:
-        """Of a request under this idempotency key; keys of different people never meet."""
+        """The context of a request under this idempotency key; equal keys of different users do
+        not collide."""
         viewer = self.only
         request_id = f"{self.name}:{key}" if key else new_id()
         return RequestContext(user=viewer, limited=viewer is not None, request_id=request_id)
@@ -53,31 +55,34 @@ class Caller:
             raise NotAllowed(f"this needs the role {role}; {self.name} has the role {self.role}")
 
     def user(self, asked: str | None) -> str:
-        """Whose model is meant. Another's is as unknown as one that is not there."""
+        """The user whose model is meant, by default the caller. Raises UnknownUser for another user
+        unless the caller is an admin, whether that user exists or not."""
         if asked in (None, self.name) or self.role == "admin":
             return asked or self.name
         raise UnknownUser(f"there is no user {asked} here")
 
     def among(self, asked: str | None) -> str | None:
-        """Whose things are listed; None: everybody's."""
+        """The user whose objects are listed; None: everybody's."""
         return self.only if asked is None else self.user(asked)
 
     @property
     def only(self) -> str | None:
-        """Whose things alone the caller sees; None for an admin, who sees everybody's."""
+        """The user to whose objects the caller is limited; None for an admin, who sees all."""
         return None if self.role == "admin" else self.name
 
     def may_know(self, run: RunStatus) -> bool:
-        """That a model is evaluated or composed tells that its user has one."""
+        """Whether the caller may know of a run: one of another user's model would reveal that they
+        have a model."""
         return self.role == "admin" or run.user in (None, self.name)
 
     def require_own_name(self, name: str) -> None:
-        """Others' names, private tasks' among them, are not found by collision."""
+        """Raises BadName for a name in another user's namespace: a collision would reveal which
+        names, also of private tasks, others use."""
         if self.role != "admin" and namespace(name) not in ("", self.name):
             raise BadName(f"{name}: a name with a dot begins with your own: {self.name}.NAME")
 
 
-ANYBODY = Caller("local", "admin")  # where access is off: one machine, one person
+ANYBODY = Caller("local", "admin")  # if access control is off: one machine, one person
 
 
 def hashed(token: str) -> str:
@@ -85,13 +90,13 @@ def hashed(token: str) -> str:
 
 
 class TokenLookupLimiter:
-    """Tokens that were never good here are looked up a few at a time for each address, in turn: a
-    flood of them keeps nobody's own from being looked up. None is refused for that, since behind a
-    proxy all people have one address."""
+    """Limits lookups of tokens that were never valid here to `at_once` at a time for each address,
+    in turn, so that a flood of made-up tokens does not keep a user's own from being looked up. None
+    is refused for that: behind a proxy all users have one address."""
 
     def __init__(self, at_once: int = 4) -> None:
         self._at_once = at_once
-        self._good: set[str] = set()  # no more than were ever issued
+        self._good: set[str] = set()  # hashes of valid tokens: no more than were ever issued
         self._turns = WeakValueDictionary[str, asyncio.Semaphore]()
 
     def turn(self, token: str, address: str) -> AbstractAsyncContextManager[None]:
@@ -104,7 +109,7 @@ class TokenLookupLimiter:
 
 
 async def caller_of(request: Request) -> Caller:
-    """Who asks, as their token says now. Raises NotAuthenticated."""
+    """The caller, from a fresh lookup of the request's token. Raises NotAuthenticated."""
     if request.app.state.open:
         return ANYBODY
     bearer = await BEARER(request)
@@ -120,8 +125,9 @@ async def caller_of(request: Request) -> Caller:
 
 
 class Guarded(APIRoute):
-    """A route for callers who are known, have its role and not too much under way: all of it before
-    any of the body is read. Its role is `x-role` in the OpenAPI, by default `user`."""
+    """A route that, before it reads any of the body, checks that the caller is authenticated, has
+    the role and has not too many requests under way. The role is `x-role` in the OpenAPI, by
+    default `user`."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         answer = super().get_route_handler()
@@ -145,8 +151,8 @@ ADMINS = {"x-role": "admin"}
 
 
 class OnlyHere:
-    """ASGI, where no token is asked for: a page of elsewhere asks nothing, neither from its own
-    address (Origin) nor under a name of its own that leads to this machine (Host)."""
+    """ASGI middleware of a server without tokens: refuses requests of foreign web pages, whether
+    they show in Origin or in Host (a name of theirs that resolves to this machine)."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -159,10 +165,10 @@ class OnlyHere:
 
 
 def require_here(host: str, origins: Sequence[str]) -> None:
-    """Raises NotAllowed."""
+    """Raises NotAllowed unless `host` is on the loopback interface and is also every origin."""
     try:
         name = urlsplit(f"//{host}").hostname or ""
-    except ValueError:  # half a bracket
+    except ValueError:  # such as an unclosed bracket
         name = ""
     if not is_loopback(name):
         raise NotAllowed(

@@ -1,4 +1,4 @@
-"""The application: routes, errors as answers, limits, and a line in the log for every request."""
+"""The application: routes, errors as answers, limits, and one log line for every request."""
 
 from __future__ import annotations
 
@@ -62,25 +62,26 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
     code: {"model": Problem, "description": text} for code, text in STATUSES.items()
 }
 RETRY = (errors.ClusterNotRunning, errors.Overloaded, errors.StorageUnavailable, errors.TooMany)
-FREED = "60"  # seconds after which somebody may have freed a full disk
-SAID = 4000  # characters of an error, which may quote what was sent
+FREED = "60"  # Retry-After if the disk is full: by then somebody may have freed some space
+SAID = 4000  # characters of an error message at most: it may quote what was sent
 
 
 def create_app(service: Service, *, open_to_all: bool) -> FastAPI:
-    """`open_to_all`: no tokens are asked for; only for a server on the loopback interface."""
+    """The application over `service`. `open_to_all`: it requires no tokens; only for a server on
+    the loopback interface."""
     app = FastAPI(
         title="TACL",
         version=tacl.__version__,
         description="Tasks become vectors; models are recipes of vectors; models are asked.",
         openapi_url="/v1/openapi.json",
-        docs_url=None,  # they would load scripts from elsewhere
+        docs_url=None,  # its page would load scripts from other sites
         redoc_url=None,
         responses=PROBLEMS,
     )
     app.state.service, app.state.open = service, open_to_all
     app.state.requests, app.state.readiness = Requests(), Shared(health.KEPT)
     app.state.news = events.News()
-    # Tried in this order: what is asked most comes first.
+    # Routes are matched in this order: the most frequent ones come first.
     for group in (predict, arrow, embeddings, compositions, tasks, events, users, metrics, health):
         app.include_router(group.ROUTER, prefix="/v1")
     for router in (inference.HEALTH, inference.ROUTER):
@@ -103,7 +104,7 @@ def create_app(service: Service, *, open_to_all: bool) -> FastAPI:
 
 
 class RequestLog:
-    """ASGI: gives every request an id, measures it, and writes one line of it."""
+    """ASGI middleware: gives every request an id, measures its time and logs it in one line."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -112,7 +113,7 @@ class RequestLog:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
         request, answered, started = Request(scope), False, time.perf_counter()
-        given = request.headers.get("x-request-id")  # by Ray's proxy, which answers with it
+        given = request.headers.get("x-request-id")  # set by Ray's proxy, which also returns it
         request.state.request_id = (given or uuid.uuid4().hex)[:64]
         tracing.set_attributes(request_id=request.state.request_id)
 
@@ -133,7 +134,7 @@ class RequestLog:
             await (await _unforeseen(request, error))(scope, receive, told)
 
     def _tell(self, request: Request, status: int, seconds: float) -> None:
-        route = getattr(request.scope.get("route"), "path", "none")  # a template: a closed set
+        route = getattr(request.scope.get("route"), "path", "none")  # the template: few values
         request.app.state.requests.answered(route, request.method, status, seconds)
         facts = {"request_id": request.state.request_id, "method": request.method, "route": route}
         facts |= {"status": status, "seconds": round(seconds, 4)}
@@ -152,8 +153,8 @@ async def _unforeseen(request: Request, error: Exception) -> Response:
 
 
 async def _foreseen(request: Request, error: BaseException | None) -> JSONResponse | None:
-    """The answer to a refusal (of `OnlyHere`, or while a body was read), and to a full disk: what
-    was sent is to be sent again later, not at once."""
+    """The answer to a refusal (by `OnlyHere`, or while a body was read) or to a full disk, after
+    which the client should wait before it retries; None for any other error."""
     if isinstance(error, errors.TaclError):
         return await _refused(request, error)
     if not (isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)):
@@ -199,7 +200,8 @@ async def _unrouted(request: Request, error: HTTPException) -> JSONResponse:
 
 
 def _methods(request: Request) -> list[str]:
-    """Of a path, whichever of its routes was tried first; what is in no schema is only read."""
+    """All methods of the request's path: Starlette's own answer names those of the first route that
+    matched. GET for a path that is not in the schema."""
     paths = request.app.openapi()["paths"].items()
     fits = (of for path, of in paths if re.fullmatch(_HOLE.sub("[^/]+", path), request.url.path))
     return sorted(method.upper() for of in fits for method in of) or ["GET"]

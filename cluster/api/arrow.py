@@ -1,4 +1,4 @@
-"""Many rows in one request, for programs: a stream of Arrow in, one of Arrow out."""
+"""Predictions for many rows in one request: the body and the answer are Arrow streams."""
 
 from __future__ import annotations
 
@@ -45,17 +45,18 @@ async def predict_arrow(
     ] = None,
     seconds: Annotated[float, Query(ge=0.5, le=60, description="Deadline.")] = 60.0,
 ) -> Response:
-    """The likeliest task and class of up to 1,024 rows, from the user's model as it is now. In: a
-    stream of Arrow with one column, of strings or of the bytes of picture files; without nulls,
-    dictionaries or compression. Out: a stream of `task`, `label`, `probability`, and where no task
-    is named `belongs`, the probability that the row is of any task of the model, and `none`, that
-    it is of none; `digest` of the model, and of its heads, in the metadata of its schema."""
+    """The likeliest task and class of up to 1,024 rows, from the user's current model. The body is
+    an Arrow stream with one column, of strings or of the bytes of picture files, without nulls,
+    dictionaries or compression. The answer is an Arrow stream of `task`, `label`, `probability`
+    and, if no task is named, `belongs`, the probability that the row is of any task of the model,
+    and `none`, whether it is of none. The metadata of its schema has the `digest` of the model and
+    that of its `heads`."""
     user, body = asked.caller.user(user), await request.body()
     async with deadline(seconds):
         questions = await run_in_threadpool(_weighed, body)
         model = await asked.ask(CoordinatorAPI.composition, user)
         first, belonging = list[Candidate](), list[Belonging]()
-        for inputs, pixels in questions:  # one after the other: others have their turns
+        for inputs, pixels in questions:  # one after the other, so that others get their turns
             tasks = None if task is None else [task]
             question = Question(model, inputs, tasks, pixels=pixels, told=1)
             told = await _told(question, asked, task)
@@ -66,15 +67,15 @@ async def predict_arrow(
 async def _told(
     question: Question, asked: ApiRequest, task: str | None
 ) -> tuple[list[Candidate], list[Belonging]]:
-    """Of a pass."""
+    """The likeliest candidate of each row of a pass, and whether the row belongs to a task."""
     found = await asked.service.predict(question)
     return likeliest(found.answers, task), found.belonging
 
 
 def _weighed(body: bytes) -> list[tuple[list[bytes | str], int]]:
-    """The inputs of each pass, of `limits.INPUTS`, and their pixels."""
+    """The inputs of each pass, at most `limits.INPUTS`, and the number of their pixels."""
     inputs = inputs_of(body)
-    limits.weighed(inputs)  # all of them together
+    limits.weighed(inputs)  # the limits hold for all of them together
     parts = [
         inputs[start : start + limits.INPUTS] for start in range(0, len(inputs), limits.INPUTS)
     ]
@@ -82,7 +83,7 @@ def _weighed(body: bytes) -> list[tuple[list[bytes | str], int]]:
 
 
 def inputs_of(body: bytes) -> list[bytes | str]:
-    """What the one column holds. Raises BadSample, and TooLarge for more than ROWS rows."""
+    """The values of the one column. Raises BadSample, and TooLarge for more than ROWS rows."""
     try:
         found = [value for batch in _batches(body) for value in batch.column(0).to_pylist()]
     except (pa.ArrowException, EOFError, OSError, ValueError, struct.error) as error:
@@ -94,7 +95,7 @@ def inputs_of(body: bytes) -> list[bytes | str]:
 
 
 def _batches(body: bytes) -> Iterator[pa.RecordBatch]:
-    """Each checked before anything of it is read."""
+    """The record batches of a stream, each checked before any of it is read."""
     messages = iter(pa.ipc.MessageReader.open_stream(pa.py_buffer(body)))
     first, rows = next(messages, None), 0
     if first is None or first.type != "schema":
@@ -118,8 +119,8 @@ def _batches(body: bytes) -> Iterator[pa.RecordBatch]:
 
 
 def _is_compressed(message: bytes) -> bool:
-    """Whether a record batch names a codec, which may make gigabytes of its bytes: a field of
-    Message.fbs of Arrow that pyarrow does not show."""
+    """Whether a record batch names a codec, with which a few bytes may become gigabytes. pyarrow
+    does not expose that field of Arrow's Message.fbs."""
     (root,) = struct.unpack_from("<I", message, 0)
     header = _field(message, root, 2)
     if header is None:
@@ -129,7 +130,7 @@ def _is_compressed(message: bytes) -> bool:
 
 
 def _field(message: bytes, table: int, number: int) -> int | None:
-    """Where a field of a table of flatbuffers begins; None where it is absent."""
+    """The offset of a field of a flatbuffers table; None if the field is absent."""
     vtable = table - struct.unpack_from("<i", message, table)[0]
     (size,) = struct.unpack_from("<H", message, vtable)
     place = 4 + 2 * number

@@ -1,4 +1,4 @@
-"""What is read of a body, and no more: counted as it arrives, whoever says what its length is."""
+"""Limits on request bodies: bytes are counted as they arrive, whatever length was declared."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from tacl.errors import TaclError, TooLarge
 UPLOAD_BYTES = 1 << 30  # a data set
 BODY_BYTES = 32 << 20  # any other request
 UPLOADS = "/v1/tasks"
-IN_MEMORY = 64 << 20  # bytes of a body that lie in memory at the most; files go to the disk
-MARKS = TEXT_CHARACTERS  # brackets and commas of JSON, its texts included
-FIELDS = 1100  # of a form: a thousand terms, and what else there is
+IN_MEMORY = 64 << 20  # bytes of a body that are in memory at most; files go to the disk
+MARKS = TEXT_CHARACTERS  # brackets and commas of a JSON body, those in its strings included
+FIELDS = 1100  # of a form: a thousand terms, and the other fields
 FIELD_BYTES = 64 << 10
-NO_JSON = ({"multipart/form-data"}, {ARROW})  # and no other kind beside it
+NO_JSON = ({"multipart/form-data"}, {ARROW})  # one of them alone, without another content type
 
 
 class BoundedRequest(Request):
-    """A request whose body is refused where it says that it is over its limit, and ends where it
-    grows over it, or over what is left of its sender's share. `sender`: None for an admin, whose
-    bytes are not counted.
+    """A request whose body is refused if its declared length is over the limit, and cut off when it
+    grows over the limit or over what is left of its sender's share. `sender`: None for an admin,
+    whose bytes are not counted.
 
-    Its form has as many parts, and as large ones, as any route needs: all but the first megabyte of
-    each file would lie in memory. Its charset is no sender's choice: of some, decoding takes the
-    square of a text's length, and of others it gives what no answer can have."""
+    A form may have as many parts, and as large ones, as any route needs: all but the first megabyte
+    of each file would be in memory. The sender may not choose its charset: decoding some takes time
+    quadratic in the length of a text, and others yield text that no answer can contain."""
 
     def __init__(self, request: Request, sender: str | None) -> None:
-        """Raises TooLarge."""
+        """Raises TooLarge if the declared length is over the limit."""
         super().__init__(request.scope, self._counted)
         self._given, self._sender, self._shares = request.receive, sender, shares_of(request)
         self._read = self._marks = self._held = 0
@@ -48,7 +48,7 @@ class BoundedRequest(Request):
         message = await self._given()
         try:
             self._add(message.get("body", b""))
-        except TaclError as error:  # FastAPI lets no other class through while it reads a body
+        except TaclError as error:  # the only class that FastAPI lets through from reading a body
             raise HTTPException(http_status(error), str(error)) from error
         return message
 
@@ -57,7 +57,7 @@ class BoundedRequest(Request):
         self._read += len(part)
         self._require_small(self._read)
         if self._is_json:
-            # Three bytes of JSON may become sixty in memory.
+            # Three bytes of JSON may take sixty in memory.
             self._marks += sum(map(part.count, (b"[", b"{", b",")))
             if self._marks > MARKS:
                 raise TooLarge(f"more than {MARKS:,} brackets and commas; send less at once")
@@ -72,7 +72,7 @@ class BoundedRequest(Request):
             raise TooLarge(f"larger than {self._most >> 20} MiB; send less at once")
 
     def free(self) -> None:
-        """It is answered."""
+        """Give back the memory share of the body: the request has been answered."""
         if self._sender is not None:
             self._shares.bodies.free(self._sender, self._held)
 
@@ -81,17 +81,18 @@ class BoundedRequest(Request):
             charset = parse_options_header(kind)[1].get(b"charset", b"utf-8")
             if charset.strip().lower() not in (b"utf-8", b"utf8"):
                 raise HTTPException(400, "a form is read as UTF-8; send no other charset")
-        files = INPUTS + 1  # more than may be, which the route says
+        files = INPUTS + 1  # one too many gets through, so that the route can refuse it
         return super().form(max_files=files, max_fields=FIELDS, max_part_size=FIELD_BYTES)
 
 
 def _declared(headers: Headers) -> int:
-    """Bytes by Content-Length, the most where there are several; 0 where there is none."""
+    """The Content-Length in bytes, the largest if there are several; 0 if there is none."""
     found = headers.getlist("content-length")
     return max((int(one[:20]) for one in found if one.isdecimal()), default=0)
 
 
 def _kinds(headers: Headers) -> set[str]:
-    """Content-Type without its parameters; all of them, for it is not said which one is heard."""
+    """Every Content-Type without its parameters: if there are several, it is not defined which one
+    a parser takes."""
     found = headers.getlist("content-type")
     return {one.partition(";")[0].strip().lower() for one in found}

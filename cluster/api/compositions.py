@@ -1,8 +1,8 @@
-"""Compositions: a model per user, how one is made, and what was measured of it.
+"""Compositions: the model of each user, how it is made, and its measured accuracies.
 
-A sum is there at once. What learns from rows, or merges, is asked for and then polled; it becomes
-the user's model when it is ready, unless they compose something else meanwhile. Somebody else's is
-not there.
+A sum is made at once. A method that learns from rows or merges starts a run, which the client
+polls; its result becomes the user's model when it is ready, unless they compose something else
+meanwhile. The models of others are answered like ones that do not exist.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from tacl.compose.terms import parse_term
 
 
 class Body(JSONResponse):
-    """JSON in which what is not finite is null: reports as they are kept have it."""
+    """JSON in which numbers that are not finite are null: stored reports contain such numbers."""
 
     def render(self, content: Any) -> bytes:
         return to_json(content, inf_nan_mode="null")
@@ -67,12 +67,12 @@ def _uploaded(what: str) -> Any:
     return File(description=f"{LearnedFrom.model_fields[what].description} {DESCRIPTION}")
 
 
-# -- sums, and the models that there are
+# -- sums, and the models of users
 
 
 @ROUTER.post("/compositions")
 async def compose(body: Compose, asked: WriteRequest) -> Composition:
-    """Make a recipe the user's model; versions are pinned now."""
+    """Make a recipe the user's model, with the versions that its names mean now."""
     user = asked.caller.user(body.user)
     _count(asked, len(body.terms))
     return await asked.ask(CoordinatorAPI.compose, user, body.terms)
@@ -102,7 +102,8 @@ async def update(user: UserName, asked: WriteRequest) -> Composition:
 
 
 def _count(asked: ApiRequest, terms: int) -> None:
-    """Every recipe is kept for ever, and its answer. Raises TooMany."""
+    """Count terms towards the caller's hourly share, since every recipe and its answer are stored
+    for ever. Raises TooMany."""
     if asked.caller.role != "admin":
         asked.shares.terms.require(asked.caller.name, terms, "terms of recipes")
 
@@ -112,8 +113,8 @@ def _count(asked: ApiRequest, terms: int) -> None:
 
 @ROUTER.post("/making/recipe", status_code=202)
 async def make(body: Make, asked: WriteRequest) -> CompositionRun:
-    """Make a composition from vectors, and where its method learns from the validation rows of
-    their tasks."""
+    """Make a composition from vectors and, if its method learns, from the validation rows of their
+    tasks."""
     _count(asked, len(body.terms))
     how = CompositionMethod(method=body.method, select=body.select)
     return await _started(asked, asked.caller.user(body.user), body.terms, how)
@@ -130,8 +131,8 @@ async def fit(
     user: User = None,
     select: Annotated[Select, Form()] = None,
 ) -> CompositionRun:
-    """Fit a composition to few labelled rows of a new task, which it then answers for; the rows
-    that are left judge it."""
+    """Fit a composition to a few labelled rows of a new task, whose classes it then answers with;
+    the remaining rows measure its accuracy."""
     rows = GivenRows(asked.caller.user(user), terms, method, select, shots=shots, reading=reading)
     return await _made_from(file, "fit", rows, asked)
 
@@ -146,8 +147,8 @@ async def adapt(
     user: User = None,
     select: Annotated[Select, Form()] = None,
 ) -> CompositionRun:
-    """Adapt a composition to unlabelled inputs: of a new task with these classes, or of any task of
-    the recipe."""
+    """Adapt a composition to unlabelled inputs: of a new task with the given classes, or of any
+    task of the recipe."""
     rows = GivenRows(asked.caller.user(user), terms, method, select, reading=reading)
     return await _made_from(file, "adapt", rows, asked)
 
@@ -161,8 +162,8 @@ async def composition_run(user: UserName, run_id: RunId, asked: ReadRequest) -> 
 
 @ROUTER.post("/compositions/{user}/cancel")
 async def cancel(user: UserName, asked: WriteRequest) -> CancelledCompositions:
-    """Stop every composition run of a user, who keeps the model they have; what failed is listed
-    no more."""
+    """Stop every composition run of a user, who keeps their model; failed runs are no longer
+    listed."""
     return await asked.tell(CoordinatorAPI.cancel_compositions, asked.caller.user(user))
 
 
@@ -183,11 +184,12 @@ async def _started(
 
 
 def _told(found: CompositionRun) -> CompositionRun:
-    """Without paths of the server; names of classes may look like one."""
+    """The run with no paths of the server in its reason. Only there: class names may look like
+    paths."""
     return found.model_copy(update={"reason": without_paths(found.reason)})
 
 
-# -- what was measured
+# -- measured accuracies
 
 
 @ROUTER.post("/compositions/{user}/evaluation", status_code=202)
@@ -198,12 +200,12 @@ async def evaluate(
     without: bool = False,
     term: QueryTerms = None,
 ) -> EvaluationRun:
-    """Have the model, or what the sum of these terms would be, evaluated on the test rows of its
-    tasks, `without`: also with each vector left out; ask again, under the same idempotency key or
-    none, until `result` is there, or RunFailed with the cause. A new key tries it again."""
+    """Evaluate the model, or the sum of these terms, on the test rows of its tasks; `without`: also
+    with each vector left out. Repeat the request, under the same idempotency key or none, until
+    `result` is there, or the error RunFailed with the cause. A new key starts it again."""
     whose = asked.caller.user(user)
     given = (whose, materialized, without, term or [])
-    if asked.key is None:  # asking again is then to look
+    if asked.key is None:  # then a repeated request only polls
         now = {"given": given, "of": await _now(asked, whose, term or [])}
         asked = replace(asked, key=f"evaluate {identity('evaluate', now)}")
     run_id = (await asked.ask(CoordinatorAPI.evaluate, *given)).run_id
@@ -212,8 +214,8 @@ async def evaluate(
 
 
 async def _now(asked: ApiRequest, user: str, terms: Sequence[str]) -> object:
-    """What decides an evaluation beside what was said: the model with the heads that it has now, or
-    where the aliases of the terms' tasks are and how good their heads."""
+    """What decides an evaluation besides the request: the model with its current heads or, for
+    terms, the aliases and versions of their tasks and the accuracies of their heads."""
     if not terms:
         return (await asked.ask(CoordinatorAPI.composition, user)).model_dump(mode="json")
     parsed = [parse_term(term) for term in terms]
@@ -231,7 +233,7 @@ async def _now(asked: ApiRequest, user: str, terms: Sequence[str]) -> object:
 
 @ROUTER.get("/accuracy")
 async def accuracy(asked: ReadRequest, user: Whose = None) -> AccuracyHistory:
-    """What was measured of the models over time: {tasks, rows: [{label, at, accuracies, ...}]}."""
+    """Accuracies of the models over time: {tasks, rows: [{label, at, accuracies, ...}]}."""
     whose = asked.caller.among(user)
     found = await asked.tell(CoordinatorAPI.accuracy_history, whose)
     several = whose is None and len({row.user for row in found.rows}) > 1

@@ -1,4 +1,4 @@
-"""What every route needs: who asks, and the service, with answers that tell no path."""
+"""What every route needs: the caller and the service, whose answers reveal no paths."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ Key = Annotated[
 
 @dataclass(frozen=True)
 class ApiRequest:
-    """A request: who sent it, the service that answers, what users may take of it, and under which
-    idempotency key."""
+    """A request: its caller, the service that answers, the shares of users, and the idempotency
+    key."""
 
     caller: Caller
     service: Service
@@ -44,15 +44,15 @@ class ApiRequest:
         return self.caller.context(self.key)
 
     async def ask(self, method: Method[P, R], *arguments: P.args, **named: P.kwargs) -> R:
-        """The coordinator's answer to the caller."""
+        """Call a method of the coordinator in the name of the caller."""
         return await self.service.ask(method, self.context, *arguments, **named)
 
     async def tell(self, method: Method[P, R], *arguments: P.args, **named: P.kwargs) -> R:
-        """The same, without paths of the server."""
+        """As `ask`, with the paths of the server shortened in the answer."""
         return without_paths(await self.ask(method, *arguments, **named))
 
 
-# No `def`: FastAPI would start a thread.
+# `async`: FastAPI would run a plain `def` in a thread.
 async def _look(request: Request, _: Annotated[object, Depends(BEARER)]) -> ApiRequest:
     return ApiRequest(request.state.caller, request.app.state.service, shares_of(request))
 

@@ -1,4 +1,4 @@
-"""Features of a user's model in the form of OpenAI's embeddings, for the clients that speak it."""
+"""Features of a user's model in the format of OpenAI's embeddings API, for its clients."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Embedding(Wire):
 
 
 class Tokens(Wire):
-    """Not counted: what is metered is bytes and requests."""
+    """Always 0, since tokens are not counted: limits are on bytes and requests."""
 
     prompt_tokens: int = 0
     total_tokens: int = 0
@@ -56,7 +56,7 @@ class Embeddings(Wire):
 
 @ROUTER.post("/embeddings")
 async def embeddings(body: Embed, asked: ReadRequest) -> Embeddings:
-    """Features f(x) + J(x)τ of each text, under the user's model as it is now."""
+    """Features f(x) + J(x)τ of each text, under the user's current model."""
     user = asked.caller.user(body.model)
     inputs = [body.input] if isinstance(body.input, str) else body.input
     async with deadline(SECONDS):

@@ -1,7 +1,7 @@
-"""What changes, as it changes: server-sent events.
+"""Server-sent events about changes of tasks, runs and the cluster.
 
-A server asks the cluster once a period whether anything is new, however many listen; and what, once
-for each person who listens, however many pages they have open.
+In each period a server asks the cluster once whether anything is new, however many listen. If so,
+it asks what is new once for each user who listens, however many pages they have open.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from cluster.errors import name_of
 from tacl.errors import NotAuthenticated, TaclError
 
 ROUTER = APIRouter(route_class=Guarded, tags=["events"])
-PERIOD = 1.0  # seconds between two looks
-ALIVE = 15.0  # seconds after which silence is broken, so that nobody takes it for a lost line
+PERIOD = 1.0  # seconds between two requests to the cluster
+ALIVE = 15.0  # seconds of silence after which a comment is sent, to show that the line is alive
 
 KEPT = {"name", "state", "phase", "step", "steps", "loss", "version", "reason"}
 RUNS = {"run_id", "kind", "state", "step", "steps"}
-CLUSTER = ""  # no name of a task, and no run
+CLUSTER = ""  # key of the cluster's own event: no task or run has this name
 
 Known = Callable[[], Awaitable[Caller]]
 
 
 class ToldLast(NamedTuple):
-    """What a listener was told last, None where nothing was new, and where the cluster was then."""
+    """What a listener was told last (None: nothing was new), and the versions of that answer."""
 
-    changes: str  # of everybody; it is not told
+    changes: str  # the version over everybody's changes; not sent to the listener
     version: str
     more: bool
     told: ClusterStatus | None
@@ -49,14 +49,14 @@ NOTHING = ToldLast("", "", False, None)
 
 
 class News:
-    """What is new in the cluster, for all who listen to a server."""
+    """Gets what is new in the cluster, for all listeners of a server."""
 
     def __init__(self) -> None:
         self._changes = Shared[str](PERIOD)
         self._told = Shared[ClusterStatus](PERIOD)
 
     async def since(self, asked: ApiRequest, heard: ToldLast = NOTHING) -> ToldLast:
-        """Raises TaclError while the cluster is away."""
+        """What is new since `heard`. Raises TaclError while the cluster does not answer."""
         now = await self._changes.ask("version", lambda: asked.service.ask(CoordinatorAPI.version))
         if now == heard.changes and not heard.more:
             return heard._replace(told=None)
@@ -67,14 +67,15 @@ class News:
 
 
 class EventStream(StreamingResponse):
-    """Holds a listener's place for as long as it is sent, begun or not."""
+    """A stream that takes one of its listener's places while it is sent; the place is freed even if
+    the lines were never started."""
 
     media_type = "text/event-stream"
     place: AbstractContextManager[None] = nullcontext()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def gone() -> Message:
-            """Who listens sends nothing: nobody would count it any more."""
+            """End the stream if the listener sends a body, which nobody would count any more."""
             message = await receive()
             return {"type": "http.disconnect"} if message.get("body") else message
 
@@ -84,9 +85,9 @@ class EventStream(StreamingResponse):
 
 @ROUTER.get("/events", response_class=EventStream)
 async def events(request: Request, asked: ReadRequest) -> EventStream:
-    """An event `task` for every task now, `run` for other work, `cluster` for whether there is
-    trouble, and then whenever one changes; `gone` for one that is there no more; until the token
-    ends."""
+    """Events `task` for every task, `run` for other work and `cluster` for whether there is
+    trouble: first all of them, then each one that changes, and `gone` for one that no longer
+    exists. The stream ends with the token."""
     news: News = request.app.state.news
     first = await news.since(asked)
     lines = _lines(asked, news, first, partial(caller_of, request))
@@ -98,7 +99,7 @@ async def events(request: Request, asked: ReadRequest) -> EventStream:
 async def _lines(
     asked: ApiRequest, news: News, heard: ToldLast, known: Known
 ) -> AsyncIterator[str]:
-    """Until who listens is not `known` any more as who began to."""
+    """The lines of a stream, until `known` no longer returns the caller who opened it."""
     told, stale, due = dict[str, str](), set[str](), list[str]()
     silent, away = 0.0, False
     while True:
@@ -110,7 +111,7 @@ async def _lines(
                 return
         except NotAuthenticated:
             return
-        except TaclError as error:  # nobody can say now who listens: it is told later
+        except TaclError as error:  # the listener cannot be checked now: the lines are sent later
             yield _trouble(error)
             await asyncio.sleep(PERIOD)
             heard = heard._replace(told=None)
@@ -125,7 +126,7 @@ async def _lines(
         away = False
         try:
             heard = await news.since(asked, heard)
-        except TaclError as error:  # the cluster is away for now; who listens may wait
+        except TaclError as error:  # the cluster does not answer now; the listener stays connected
             heard, away = heard._replace(told=None), True
             yield _trouble(error)
 
@@ -135,9 +136,9 @@ def _trouble(error: TaclError) -> str:
 
 
 def _changes(told: ClusterStatus, known: dict[str, str], stale: set[str]) -> list[str]:
-    """Events of what is told and was not `known`, which it is from now on. `stale`: what was known
-    before all began to be told anew, and was not told again yet."""
-    if told.whole:  # of a coordinator that was started again
+    """Events for what in `told` differs from `known`, which is updated. `stale`: keys that were
+    known before a whole status began to arrive, and have not been reported again yet."""
+    if told.whole:  # such as from a coordinator that was restarted
         stale |= known.keys()
         known.clear()
     now = {one.name: _line("task", one.model_dump_json(include=KEPT)) for one in told.tasks}

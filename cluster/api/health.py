@@ -1,4 +1,4 @@
-"""Whether this process lives, and whether what it needs answers: for whoever restarts or routes."""
+"""Liveness of this process and readiness of its parts, for supervisors and load balancers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tacl.errors import TaclError
 
 ROUTER = APIRouter(tags=["service"])
 TIMEOUT = 2.0  # seconds for a part to answer
-KEPT = 1.0  # seconds that what was found holds, however many ask
+KEPT = 1.0  # seconds for which an answer is reused, however many ask
 
 
 @ROUTER.get("/health", responses={})
@@ -35,7 +35,7 @@ async def ready(request: Request) -> Readiness:
 
 
 async def found(request: Request) -> Readiness:
-    """Within the last second; who asks meanwhile shares one look."""
+    """The readiness as of at most KEPT seconds ago; concurrent requests share one check."""
     looks: Shared[Readiness] = request.app.state.readiness
     service: Service = request.app.state.service
     return await looks.ask("ready", lambda: _looked(service))
@@ -52,7 +52,7 @@ async def _looked(service: Service) -> Readiness:
 
 
 async def _answers(part: Awaitable[object]) -> bool:
-    """With something: no predictor at all is none that answers."""
+    """Whether a part answers in time, and not with an empty list: that means no predictors."""
     try:
         async with asyncio.timeout(TIMEOUT):
             return bool(await part)

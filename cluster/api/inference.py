@@ -1,6 +1,6 @@
-"""The Open Inference Protocol, version 2, as KServe and Triton speak it: a user's model is a model.
+"""The Open Inference Protocol, version 2, of KServe and Triton; each user's model is one model.
 
-Its tensors are JSON; the extensions for binary tensors and for shared memory are not spoken.
+Tensors are JSON; the extensions for binary tensors and for shared memory are not supported.
 """
 
 from __future__ import annotations
@@ -24,19 +24,20 @@ from cluster.domain.base import Modality, few_fields
 from tacl.errors import BadConfig, TooLarge
 
 HEALTH = APIRouter(tags=["open inference protocol"])
-# Clients of Triton do not say that what they send is JSON.
+# Triton's clients do not declare the content type of their JSON.
 ROUTER = APIRouter(route_class=Guarded, tags=["open inference protocol"], strict_content_type=False)
 PLATFORM = "tacl"
 
 Parameters = Annotated[dict[str, str | int | float | bool], BeforeValidator(few_fields)]
-VALUES = 1000  # that are looked at; INPUTS are answered
+VALUES = 1000  # more are refused when the body is parsed; more than INPUTS by the route
 OutputName = Literal["task", "label", "probability"]
 Datatype = Literal["BYTES", "FP32"]
 Size = Annotated[int, Field(ge=-1)]
 
 
 def _few(given: object) -> object:
-    """Not in the schema, where it would be of each list by itself. Raises ValueError."""
+    """Limit the values of all rows together. The schema does not: its limits would hold for each
+    list by itself. Raises ValueError."""
     rows = given if isinstance(given, list) else []
     if sum(len(row) if isinstance(row, list) else 1 for row in rows) > VALUES:
         raise ValueError(f"more than {VALUES} values")
@@ -44,7 +45,7 @@ def _few(given: object) -> object:
 
 
 class Described(Wire):
-    """A tensor by its name, type and shape; -1: any number."""
+    """Name, type and shape of a tensor; -1: any number."""
 
     name: str = Field(examples=["text"])
     datatype: Datatype
@@ -80,8 +81,8 @@ class RequestedOutput(Wire):
 
 
 class InferRequest(Wire):
-    """Parameters belong to extensions; none of them is known here. KServe's client names the model
-    a second time."""
+    """Parameters are for extensions and ignored. KServe's client repeats the model's name in
+    `model_name`."""
 
     model_name: Name | None = Field(default=None, description="As in the path.")
     id: str | None = Field(default=None, max_length=200)
@@ -95,7 +96,7 @@ class InferOutput(Described):
 
 
 class InferResponse(Wire):
-    """Of each input the likeliest task, its class and the probability of both."""
+    """The likeliest task of each input, its class, and the probability of both."""
 
     model_name: str = Field(examples=["alice"])
     model_version: str = Field(description="Digest of the model that answered.")
@@ -152,7 +153,7 @@ async def server_ready(request: Request) -> JSONResponse:
 
 @ROUTER.get("")
 async def server(_: ReadRequest) -> ServerMetadata:
-    """What serves."""
+    """Name and version of this server."""
     return ServerMetadata(name=PLATFORM, version=tacl.__version__)
 
 
@@ -180,7 +181,7 @@ async def model_ready(user: Name, asked: ReadRequest) -> ModelReady:
 
 @ROUTER.post("/models/{user}/infer", response_model_exclude_none=True)
 async def infer(user: Name, body: InferRequest, asked: ReadRequest) -> InferResponse:
-    """The likeliest task and class of each input, as `/v1/predict` says them."""
+    """The likeliest task and class of each input, as in `/v1/predict`."""
     if body.model_name not in (None, user):
         raise BadConfig(f"the body asks model {body.model_name}, the path {user}; name one")
     (given,) = body.inputs

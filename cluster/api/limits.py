@@ -1,5 +1,5 @@
-"""What is refused before it is used: too many pixels or characters, of the budget that is
-`cluster.data.amounts`."""
+"""Limits of requests and answers: inputs of too many pixels or characters are refused before they
+are decoded (`cluster.data.amounts`)."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from tacl.errors import BadSample
 T = TypeVar("T")
 
 INPUTS = 64
-CHANCES = 64_000  # of one answer: to make JSON of more keeps everybody waiting
-SMALL = 16 << 10  # bytes of pictures, or characters: to look at them takes less than a thread
+CHANCES = 64_000  # in one answer: to write more as JSON would keep everybody waiting
+SMALL = 16 << 10  # bytes of pictures, or characters: checking them costs less than a thread
 EXPLAINED = 16  # inputs: each is as many rows as the model has vectors
 EXPLAINED_NUMBERS = 250_000  # of one explanation: 25 MB in memory
-EXPLAINED_ROWS = 512  # for which others wait; one input may be more
+EXPLAINED_ROWS = 512  # of one explanation, for which others wait; one input alone may have more
 
 _PATH = re.compile(r"(?<![\w.])/(?:[^\s/:@?'\"()]+/)+([^\s/:@?'\"(),;]*)")
 
 
 def told_of_each(inputs: Sequence[object]) -> int:
-    """Classes of each input that an answer tells at the most."""
+    """How many classes of each input an answer has at most."""
     return CHANCES // max(1, min(len(inputs), INPUTS))
 
 
@@ -41,8 +41,8 @@ def image_of_base64(text: str, where: str) -> bytes:
 
 
 def weighed(inputs: Sequence[bytes | str]) -> Amount:
-    """What the inputs of a request are when they are decoded, which is done only where they are
-    used. BadSample, TooLarge."""
+    """The decoded size of a request's inputs, which are decoded only when they are used. Raises
+    BadSample, TooLarge."""
     spent = DecodedSoFar(REQUEST)
     for place, one in enumerate(inputs):
         if isinstance(one, str):
@@ -53,14 +53,14 @@ def weighed(inputs: Sequence[bytes | str]) -> Amount:
 
 
 async def weigh(inputs: Sequence[bytes | str]) -> Amount:
-    """The same where other requests wait: of what may take long, in a thread."""
+    """As `weighed`, with large inputs checked in a thread, so that other requests do not wait."""
     if sum(map(len, inputs)) <= SMALL:
         return weighed(inputs)
     return await run_in_threadpool(weighed, inputs)
 
 
 def without_paths(found: T) -> T:
-    """The same with every absolute path shortened to its last name: no answer tells more."""
+    """`found` with every absolute path shortened to its last name: answers must reveal no more."""
     return cast(T, _shortened(found))
 
 

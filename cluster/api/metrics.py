@@ -1,6 +1,6 @@
-"""What Prometheus scrapes: requests as they are answered, and what the others are asked then.
+"""Metrics for Prometheus: requests are counted here, other figures fetched at each scrape.
 
-docs/metrics.md has the names. No label names a task or a user.
+docs/metrics.md lists the names. No label names a task or a user.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from tacl.errors import TaclError
 
 F = TypeVar("F")
 SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
-TIMEOUT = 5.0  # seconds for a part to answer: Prometheus gives up after ten
+TIMEOUT = 5.0  # seconds for a part to answer; Prometheus gives up after ten
 METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 ROUTER = APIRouter(route_class=Guarded, tags=["service"])
 
 
 class Requests:
-    """Every request over HTTP, counted where it is answered: by each process under a name of its
-    own, since a scrape reaches one of them."""
+    """Counts and times of the HTTP requests that this process answered. Each process has its own
+    `ingress` label, since a scrape reaches only one of them."""
 
     def __init__(self) -> None:
         self._kept = CollectorRegistry()
@@ -47,7 +47,7 @@ class Requests:
         )
 
     def answered(self, route: str, method: str, status: int, seconds: float) -> None:
-        method = method if method in METHODS else "other"  # strangers invent them without end
+        method = method if method in METHODS else "other"  # clients may invent any number of them
         self._count.labels(self._own, route, method, f"{status // 100}xx").inc()
         self._seconds.labels(self._own, route, method).observe(seconds)
 
@@ -81,8 +81,8 @@ async def metrics(request: Request, asked: ReadRequest) -> PlainTextResponse:
 async def _told(
     part: Awaitable[F], of: Callable[[F], Iterable[Metric]]
 ) -> tuple[bool, Sequence[Metric]]:
-    """Whether it answers now, and what it tells. The others are told all the same: who looks why
-    needs them. No predictor at all is none that answers."""
+    """Whether a part answers, and its metrics; never raises, since the metrics of the other parts
+    help to find out why one fails. An empty list of predictors counts as no answer."""
     try:
         async with asyncio.timeout(TIMEOUT):
             found = await part

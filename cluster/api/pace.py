@@ -1,12 +1,12 @@
-"""Requests of one sender begin a few at a time, so that a flood of them lets others pass.
+"""Limits how many requests of one sender start at once, so that a flood does not delay others.
 
-Serve's proxy and the ingress do each request in many small steps, one step of each in turn: who
-comes behind eighty others waits for all of them, though each user's calls go one by one later on.
-So they wait here, where a request costs nothing. What takes long, as an answer that is waited for
-or a stream, holds nobody up for long: its place is the next one's after a while. That while is
-short for who is alone, whose many requests are answered in common passes; where others ask too, a
-sender has few places and keeps them for longer than an answer takes under load, or they would
-count for nothing just then.
+Serve's proxy and the ingress process each request in many small steps and take turns between
+requests: one that comes after eighty others waits for all of them, even though each user's calls
+are made one by one later on. So requests wait here, where waiting costs nothing. A request that
+takes long, such as a stream, blocks nobody: after some time its place goes to the next request.
+For a sender who is alone this time is short, since many requests are answered in common passes. If
+others send requests too, a sender has few places and keeps each for longer than an answer takes
+under load; otherwise the limit would have no effect just then.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 @dataclass(frozen=True)
 class Pace:
-    """How many requests of one sender begin at once, and for how long one is a beginner."""
+    """How many places a sender has for requests that start, and how long one keeps its place."""
 
     at_once: int
     seconds: float
 
 
-ALONE = Pace(16, 0.1)  # more than a core does in that time
+ALONE = Pace(16, 0.1)  # more requests than a core answers in that time
 AMONG_OTHERS = Pace(2, 1.0)
-RECENT = 1.0  # seconds; who asked something within them is one of the others
-KEPT = 4096  # digests of tokens that were good; the oldest of more is forgotten
-WAITING = 256  # of one sender, who may have left; more are refused
-# Whoever restarts or routes asks these, from an address that may be that of strangers too.
+RECENT = 1.0  # seconds; a sender with a request in the last RECENT counts as one of the others
+KEPT = 4096  # digests of valid tokens; beyond that the oldest is forgotten
+WAITING = 256  # requests of one sender, who may have left; more are refused
+# Paths for supervisors and load balancers, whose address may also be that of strangers.
 PROBES = ("/v1/health", "/v1/ready", "/v2/health/live", "/v2/health/ready", "/-/healthz")
-GUARDED = re.compile(r"/v1/(?!openapi\.json)|/v2/models")  # what only good tokens are told
+GUARDED = re.compile(r"/v1/(?!openapi\.json)|/v2/models")  # paths that need a valid token
 STEERING = (
     *(b"x-request-timeout-seconds", b"x-request-disconnect-disabled"),
     *(b"serve-multiplexed-model-id", b"x-session-id"),
@@ -49,21 +49,21 @@ REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,64}")
 
 
 class _Line:
-    """Of one sender."""
+    """The requests of one sender that wait for a place, and the number of places taken."""
 
     def __init__(self) -> None:
         self.waiting = deque[asyncio.Future[None]]()
         self.begun = 0
 
     async def enter(self, pace: Pace) -> None:
-        """Waits for a place, behind who waits already, and takes it."""
+        """Wait for a place, behind the requests that wait already, and take it."""
         place = asyncio.get_running_loop().create_future()
         self.waiting.append(place)
         self._fill(pace)
         try:
             await place
         except asyncio.CancelledError:
-            if place.done() and not place.cancelled():  # given at the moment of leaving
+            if place.done() and not place.cancelled():  # given just before the cancellation
                 self.leave(pace)
             raise
         finally:
@@ -71,7 +71,7 @@ class _Line:
                 self.waiting.remove(place)
 
     def leave(self, pace: Pace) -> None:
-        """Its place is the next one's, where there is one and the pace allows."""
+        """Free a place, and give it to the next request if one waits and the pace allows it."""
         self.begun -= 1
         self._fill(pace)
 
@@ -84,13 +84,13 @@ class _Line:
 
 
 class SenderLimiter:
-    """ASGI: around Serve's proxy. A sender is a token that was good here, else an address: whoever
-    makes tokens up is one sender."""
+    """ASGI middleware around Serve's proxy. A sender is a token that was valid here, else an
+    address, so that made-up tokens of one address count as one sender."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app, self._lines = app, WeakValueDictionary[str, _Line]()
-        self._good: dict[str, None] = {}  # digests of tokens, the oldest first
-        self._asked: dict[str, float] = {}  # when a good token did last; which did last is last
+        self._good: dict[str, None] = {}  # digests of valid tokens, the oldest first
+        self._asked: dict[str, float] = {}  # time of the last request by valid token, latest last
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -103,7 +103,8 @@ class SenderLimiter:
         sender = token if token and not new else address[0]
         self._heard(sender)
         line = self._lines.setdefault(sender, _Line())
-        # Nobody's first request is refused for what others of the address send; the door bounds it.
+        # A token's first request is never refused because of others of its address; the number of
+        # connections of an address is limited (`cluster.serving.door`).
         if len(line.waiting) >= WAITING and not new:
             return await _refusal()(scope, receive, send)
         await line.enter(self._pace(sender))
@@ -118,7 +119,7 @@ class SenderLimiter:
         timer = asyncio.get_running_loop().call_later(self._pace(sender).seconds, begun)
 
         async def told(message: Message) -> None:
-            # A redirect is told before the token is looked at.
+            # Only 2xx: a redirect is sent before the token is checked.
             if new and 200 <= message.get("status", 0) < 300 and GUARDED.match(scope["path"]):
                 self._was_good(new)
             await send(message)
@@ -141,7 +142,8 @@ class SenderLimiter:
             self._asked[sender] = time.monotonic()
 
     def _pace(self, sender: str) -> Pace:
-        """Now. Strangers are no others to a user, whom they would slow down."""
+        """The sender's current pace. Only valid tokens count as others, so that strangers do not
+        slow users down."""
         while self._asked and next(iter(self._asked.values())) < time.monotonic() - RECENT:
             del self._asked[next(iter(self._asked))]
         others = len(self._asked) - (sender in self._asked)
@@ -152,14 +154,14 @@ PACED = Middleware(SenderLimiter)
 
 
 def _digest(scope: Scope) -> str | None:
-    """Of a token, which may be long and is a secret."""
+    """The sha256 of the request's token, which may be long and is a secret; None without one."""
     token = Headers(scope=scope).get("authorization")
     return token and hashlib.sha256(token.encode()).hexdigest()
 
 
 def _is_heard(name: bytes, value: bytes) -> bool:
-    """By some headers a sender would steer Serve, as to go on for who has left; and what is no text
-    in them breaks its proxy."""
+    """Whether a header is passed on. With some a sender could steer Serve, such as to continue
+    after they left, and a request id that is not printable ASCII breaks its proxy."""
     name = name.lower().replace(b"_", b"-")
     if name == b"x-request-id":
         return bool(REQUEST_ID.fullmatch(value))
@@ -167,7 +169,7 @@ def _is_heard(name: bytes, value: bytes) -> bool:
 
 
 def _refusal() -> JSONResponse:
-    """As the API says it, which is not asked."""
+    """The refusal, in the format of the API, which the request does not reach."""
     why = f"{WAITING} requests of one sender wait already; ask again soon"
     body = {"error": "TooMany", "message": why, "request_id": ""}
     return JSONResponse(body, 429, {"retry-after": "1"})

@@ -1,4 +1,4 @@
-"""Asking a model: texts or pictures, several at once."""
+"""Predictions and explanations for several texts or pictures at once."""
 
 from __future__ import annotations
 
@@ -30,9 +30,10 @@ ROUTER = APIRouter(route_class=Guarded, tags=["predictions"])
 
 @ROUTER.post("/predict")
 async def predict(body: Ask, asked: ReadRequest) -> Answers:
-    """The likeliest task and class of each input, and the probabilities of all, from the user's
-    model as it is now. Where tasks are named, those of their classes within each. Of more than
-    64,000 probabilities the least likely of each task are left out: `more_classes`."""
+    """The likeliest task and class of each input, and the probabilities of all classes, from the
+    user's current model. If tasks are named, the probabilities of their classes within each task.
+    Of more than 64,000 probabilities the least likely of each task are left out; `more_classes`
+    counts them."""
     inputs = [_raw(one, place) for place, one in enumerate(body.inputs)]
     return await answered(body, inputs, asked)
 
@@ -43,7 +44,7 @@ async def predict_files(
     files: Annotated[list[UploadFile], File(description="Picture files.")],
     user: Annotated[Name | None, Form()] = None,
 ) -> Answers:
-    """The same for picture files."""
+    """As `/v1/predict`, for picture files."""
     if len(files) > limits.INPUTS:
         raise TooLarge(f"{len(files)} files; at most {limits.INPUTS} at once")
     inputs = [await file.read(PICTURE_BYTES + 1) for file in files]
@@ -53,7 +54,7 @@ async def predict_files(
 @ROUTER.post("/explain")
 async def explain(body: Explain, asked: ReadRequest) -> Explanations:
     """What each vector of the user's model adds to the features and to every logit of each answer,
-    and what is answered with it left out."""
+    and the answer with that vector left out."""
     inputs = [_raw(one, place) for place, one in enumerate(body.inputs)]
     user, tasks = asked.caller.user(body.user), None if body.task is None else [body.task]
     async with deadline(body.seconds):
@@ -76,7 +77,7 @@ def _raw(one: Input, place: int) -> bytes | str:
 
 
 async def answered(body: Ask, inputs: Sequence[bytes | str], asked: ApiRequest) -> Answers:
-    """What the user's model says of inputs that nobody looked at yet."""
+    """The answers of the user's model to inputs that were not checked yet."""
     user, started, measured = asked.caller.user(body.user), time.perf_counter(), None
     async with deadline(body.seconds):
         weight = await limits.weigh(inputs)
@@ -91,7 +92,7 @@ async def answered(body: Ask, inputs: Sequence[bytes | str], asked: ApiRequest) 
 
 @asynccontextmanager
 async def deadline(seconds: float) -> AsyncIterator[None]:
-    """Raises TooLate."""
+    """Limit the time of a block. Raises TooLate after `seconds`."""
     try:
         async with asyncio.timeout(seconds):
             yield
@@ -102,9 +103,10 @@ async def deadline(seconds: float) -> AsyncIterator[None]:
 async def _measured(
     asked: ApiRequest, user: str, model: Composition, body: Ask
 ) -> dict[str, TaskAccuracy]:
-    """What the approximation costs: measured, shown and accepted before it may answer. To ask again
-    is to look, so that a measuring that failed is told, and not begun anew each time; of the model
-    of this user, with the heads that answer now."""
+    """The accuracies of the materialized model by task, which must be measured, shown and accepted
+    before it may answer. The key is that of this user's model with its current heads: a repeated
+    request only polls, so that a failed measurement is reported and not started again each time.
+    Raises Inexact if they are not measured yet, or not accepted."""
     answering = identity("materialized", model.model_dump(mode="json"))
     asked = replace(asked, key=f"evaluate {user} {answering}")
     run = await asked.ask(CoordinatorAPI.evaluate, user, True, False, [])

@@ -1,4 +1,4 @@
-"""What travels over HTTP: bodies of requests and answers, with an example of each."""
+"""Bodies of HTTP requests and answers, with examples."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class Wire(Sent):
 
 
 class Problem(Wire):
-    """Every answer that is not a success: `error` is a class of `tacl.errors`, under /v2 with the
-    message behind it."""
+    """Every answer that is not a success: `error` is the name of a class of `tacl.errors`, under
+    /v2 followed by the message."""
 
     error: str = Field(examples=["UnknownTask"])
     message: str = Field(examples=["no task is named flowers; there is faces, digits"])
@@ -47,7 +47,7 @@ class Problem(Wire):
 
 
 def _declared(name: str, **limits: Any) -> Any:
-    """A field as `Reading` has it."""
+    """A field with the description and the examples that it has in `Reading`."""
     field = Reading.model_fields[name]
     return Field(None, description=field.description, examples=field.examples, **limits)
 
@@ -79,8 +79,7 @@ Version = Annotated[int, Field(ge=1, lt=2**31)]
 
 
 class AliasMove(Wire):
-    """`expected` is the version that the alias has now; null: it has none yet; "any": whatever it
-    is."""
+    """`expected` is the version that the alias means now; null: none yet; "any": do not check."""
 
     version: Version = Field(examples=[2])
     expected: Version | Literal["any"] | None = Field(default=None, examples=[1])
@@ -90,13 +89,13 @@ Sha256 = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
 
 
 class Successor(Wire):
-    """A new token: 32 random bytes or more, of which the server learns the sha256."""
+    """A new token of at least 32 random bytes, of which only the sha256 is sent."""
 
     token_hash: Sha256 = Field(examples=["5b0c4d7e" * 8])
 
 
 class NewToken(Successor):
-    """`days` until it ends; null: it never does."""
+    """A new token for a user; it expires after `days`, or never if null."""
 
     role: Role = "user"
     days: float | None = Field(default=365.0, gt=0, le=DAYS)
@@ -117,14 +116,14 @@ class Make(Compose):
 
 
 class EvaluationRun(Wire):
-    """`result` is there once the run is done."""
+    """An evaluation; `result` is null until the run is done."""
 
     run_id: str
     result: Evaluated | None
 
 
 class Input(Wire):
-    """One text, or one picture as base64; what the base of the home reads."""
+    """One text, or one picture as base64, whichever the base model of the home reads."""
 
     text: Annotated[str, StringConstraints(max_length=TEXT_CHARACTERS)] | None = None
     image: str | None = Field(default=None, description="Base64 of a picture file.")

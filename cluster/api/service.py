@@ -1,4 +1,4 @@
-"""What the routes need of a cluster."""
+"""The interface through which the routes use a cluster, and what passes through it."""
 
 from __future__ import annotations
 
@@ -25,9 +25,11 @@ M = TypeVar("M", covariant=True)
 @dataclass(frozen=True)
 class Question:
     """Inputs for one model. Without tasks, the classes of all tasks that it adds compete.
-    `features`: f(x) + J(x) tau is asked for, and no class; `pixels`: of all inputs together;
-    `alone`: it is answered in a pass without others; `explain`: what each vector adds is asked for
-    too; `told`: how many classes of each input are, the likeliest of each task; None: all."""
+
+    `features`: the answer is f(x) + J(x) tau instead of classes; `pixels`: of all inputs together;
+    `alone`: it gets a pass of its own; `explain`: the answer is what each vector adds; `told`: how
+    many classes of each input the answer has, the likeliest of each task (None: all).
+    """
 
     model: Composition
     inputs: Sequence[bytes | str]
@@ -42,11 +44,11 @@ class Question:
 
     @property
     def rows(self) -> int:
-        """That pass through the base model: explained, an input does once for each vector."""
+        """Rows that pass through the base model: an explained input does once for each vector."""
         return len(self.inputs) * (max(1, len(self.model.terms)) if self.explain else 1)
 
     def of_each_task(self, sizes: Sequence[int]) -> int | None:
-        """Classes that are told of each of the tasks, which have so many; None: all."""
+        """How many classes of each task are answered, for tasks of `sizes` classes; None: all."""
         if self.told is None or sum(sizes) <= self.told:
             return None
         return max(1, self.told // len(sizes))
@@ -54,9 +56,8 @@ class Question:
 
 @dataclass(frozen=True)
 class Answered:
-    """An answer per input, and those of the base model alone when they were asked for; or the
-    features of each; or an explanation of each. `more_classes`: so many classes each answer leaves
-    out."""
+    """The answer to each input, and that of the base model alone if it was requested; or features;
+    or explanations. `more_classes`: how many classes each answer leaves out."""
 
     answers: list[Ranked]
     base: list[Ranked] | None = None
@@ -71,7 +72,7 @@ class Answered:
         seconds: float,
         measured: dict[str, TaskAccuracy] | None = None,
     ) -> Answers:
-        """To who asked."""
+        """The answers as they are sent to the caller."""
         return Answers(
             user=asked.model.user,
             digest=asked.model.digest,
@@ -92,7 +93,7 @@ class Answered:
 
 @dataclass(frozen=True)
 class Upload:
-    """A data set that lies at `data` now, and what it is submitted as: the keywords of
+    """A data set, stored at `data` for now, and how it is submitted: the keywords of
     `prepared_submission`."""
 
     data: Path
@@ -109,7 +110,7 @@ class Upload:
         return [self.data]
 
     def stored(self, home: Home) -> Submission:
-        """Its rows are checked first. Raises BadName, BadConfig and the errors of bad data."""
+        """Check and store its rows. Raises BadName, BadConfig and the errors of bad data."""
         from cluster.data.submissions import prepared_submission  # reads data sets: slow to import
 
         return prepared_submission(home, **vars(self))
@@ -117,8 +118,8 @@ class Upload:
 
 @dataclass(frozen=True)
 class GivenRows:
-    """What a user's composition is made from (`cluster.data.compositions.prepared`); `fit` or
-    `adapt`: where the rows lie now."""
+    """What a user's composition is made from: the keywords of `cluster.data.compositions.prepared`.
+    `fit` or `adapt`: where the rows are stored for now."""
 
     owner: str
     terms: Sequence[str]
@@ -134,7 +135,7 @@ class GivenRows:
         return [path for path in (self.fit, self.adapt) if path]
 
     def stored(self, home: Home) -> CompositionMethod:
-        """Raises BadConfig, BadRecipe and the errors of bad data."""
+        """Check and store the rows. Raises BadConfig, BadRecipe and the errors of bad data."""
         from cluster.data.compositions import prepared
 
         said = {name: value for name, value in vars(self).items() if name != "owner"}
@@ -142,7 +143,7 @@ class GivenRows:
 
 
 class SentFiles(Protocol[M]):
-    """Files that somebody sent, to be read once: an Upload, or GivenRows."""
+    """Files that a user sent, to be read once: an Upload, or GivenRows."""
 
     @property
     def owner(self) -> str: ...
@@ -150,7 +151,7 @@ class SentFiles(Protocol[M]):
 
 
 class Service(Protocol):
-    """Every method raises the errors of `tacl.errors`."""
+    """What the routes need of a cluster. Every method raises the errors of `tacl.errors`."""
 
     async def ask(
         self,
@@ -163,29 +164,29 @@ class Service(Protocol):
         ...
 
     async def predict(self, question: Question) -> Answered:
-        """Raises Overloaded when too much waits already."""
+        """Answer a question. Raises Overloaded if too many wait already."""
         ...
 
     async def predictors(self) -> Sequence[PredictorFigures]:
-        """Of every predictor that answers now."""
+        """Figures of every predictor that answers now."""
         ...
 
     async def stored(self) -> StoreFigures:
-        """As it was some minutes ago at the most."""
+        """Figures of the blob store, at most some minutes old."""
         ...
 
     async def reads(self) -> bool:
-        """Answers as soon as an upload could be read."""
+        """Return True as soon as a process for reading an upload can be started."""
         ...
 
     async def prepare(self, given: SentFiles[M]) -> M:
-        """What became of it, once all of its rows are checked and stored."""
+        """What `given.stored` returns, once all rows are checked and stored."""
         ...
 
     def scratch(self) -> AbstractContextManager[Path]:
-        """A folder for what was sent, where what a killed process leaves is deleted."""
+        """A folder for uploads, from which files of killed processes are deleted later."""
         ...
 
     def reference(self, name: str) -> Path:
-        """A data set in the server's own folder of data. Raises DataNotFound."""
+        """The path of a data set in the server's own data folder. Raises DataNotFound."""
         ...

@@ -1,4 +1,4 @@
-"""Answers that all who ask within a period share, by what they ask."""
+"""Answers that are shared by all requests of one kind within a period."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ A = TypeVar("A")
 
 
 class Shared(Generic[A]):
-    """`period` in seconds; an error is kept for a second at most. It is asked in a context apart:
-    Ray ends what was asked in that of a request that is given up, and the others wait for it."""
+    """Keeps an answer for `period` seconds, an error for at most one second. Answers are computed
+    in a separate context: Ray cancels calls made in the context of a request that was given up,
+    but the other requests wait for the answer too."""
 
     def __init__(self, period: float) -> None:
         self._period = period

@@ -1,4 +1,4 @@
-"""How much one user may take of what all share, so that nobody is kept out by somebody else."""
+"""Limits on how much of a server one user may take, so that nobody keeps the others out."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ HOUR = 3600.0
 
 
 class ConcurrencyLimiter:
-    """What may be held at the same time. One process, one thread: nothing is awaited between the
-    count and the place."""
+    """Limits what may be held at the same time: `each` by one user, `all` together. For one process
+    and one thread: nothing is awaited between checking a count and raising it."""
 
     def __init__(self, what: str, each: int, all: int) -> None:
         self._what, self._each, self._all = what, each, all
-        self._held: Counter[str] = Counter()  # who holds none is not there
+        self._held: Counter[str] = Counter()  # only users who hold something
 
     @contextmanager
     def held(self, user: str) -> Iterator[None]:
-        """Raises TooMany for one user's, Overloaded for everybody's."""
+        """Hold one for as long as the block runs. Raises TooMany if the user has `each`, Overloaded
+        if all users together have `all`."""
         self.take(user)
         try:
             yield
@@ -33,7 +34,7 @@ class ConcurrencyLimiter:
             self.free(user)
 
     def take(self, user: str, amount: int = 1) -> None:
-        """Raises as `held` does."""
+        """Take `amount`, until `free`. Raises what `held` raises."""
         if self._held[user] + amount > self._each:
             raise TooMany(
                 f"{user} has {self._each} {self._what} already; wait until one has ended", 1
@@ -49,15 +50,15 @@ class ConcurrencyLimiter:
 
 
 class HourlyLimiter:
-    """What may be used up within an hour."""
+    """Limits how much a user may use up within an hour."""
 
     def __init__(self, most: int) -> None:
         self.most = most
-        # By user: since when, how much; whose hour began first is first.
+        # By user: start of the hour and the amount used; the hour that started first comes first.
         self._used: dict[str, tuple[float, int]] = {}
 
     def require(self, user: str, amount: int, what: str) -> None:
-        """Uses so much of it up. Raises TooMany where too little is left."""
+        """Use up `amount`. Raises TooMany if less is left."""
         now = time.monotonic()
         while self._used and now - next(iter(self._used.values()))[0] >= HOUR:
             del self._used[next(iter(self._used))]
@@ -69,14 +70,14 @@ class HourlyLimiter:
 
 
 class Shares:
-    """Of one server process."""
+    """The limits of one server process."""
 
     def __init__(self) -> None:
         self.requests = ConcurrencyLimiter("requests under way", each=64, all=1000)
         self.listeners = ConcurrencyLimiter("listeners", each=8, all=64)
-        # Sent to us; an admin's are not counted, here and below.
+        # Received in bodies; those of an admin are not counted, here and below.
         self.bytes = HourlyLimiter(8 << 30)
-        self.terms = HourlyLimiter(20_000)  # of recipes; each is kept in half a kilobyte or more
+        self.terms = HourlyLimiter(20_000)  # of recipes; each is stored in half a kilobyte or more
         held = "bytes of requests in memory"
         self.bodies = ConcurrencyLimiter(held, each=256 << 20, all=512 << 20)
 

@@ -36,9 +36,9 @@ async def status(
     since: Since = "",
     tasks: Annotated[list[Name] | None, Query(max_length=shown.NAMED)] = None,
 ) -> shown.ClusterStatus:
-    """The base model, the resources of the cluster, and of tasks and owed work what is new since a
-    `version` that was told, some at a time: while there is `more`, ask again. Or these `tasks` and
-    the work on them alone, whatever is new."""
+    """The base model, the resources of the cluster, and the tasks and owed work that are new since
+    the `version` of an earlier answer, a part at a time: while there is `more`, ask again. With
+    `tasks`, only these and the work on them, new or not."""
     caller, found = asked.caller, await asked.tell(CoordinatorAPI.status, since, tasks or ())
     hidden = found.trouble and caller.role != "admin"
     return found.model_copy(
@@ -50,7 +50,8 @@ async def status(
 
 
 def _shown(found: Numbered, caller: Caller) -> Numbered:
-    """Orders of arrival have gaps where there is something that the caller does not see."""
+    """The object without its number of arrival, unless the caller is an admin: gaps would reveal
+    that there are objects that the caller does not see."""
     return found if caller.role == "admin" else found.model_copy(update={"ordinal": None})
 
 
@@ -65,7 +66,7 @@ async def run(run_id: RunId, asked: ReadRequest) -> shown.RunStatus:
 
 @ROUTER.get("/tasks")
 async def list_tasks(asked: ReadRequest) -> Sequence[shown.TaskStatus]:
-    """By arrival."""
+    """All tasks, by arrival."""
     following = StatusSync()
     while (told := following.apply(await status(asked, following.version))).more:
         pass
@@ -83,7 +84,7 @@ async def submit(
     templates: Templates = [],  # noqa: B006
     options: Annotated[Json[Options] | None, Form(description="JSON of options.")] = None,
 ) -> Submitted:
-    """Submit a labelled data set by upload; it is checked before anything is stored."""
+    """Submit a labelled data set by upload. It is checked before anything is stored."""
     async with laid_down(file, asked.service) as place:
         how = (asked.caller.name, private, options or Options(), asked.context.request_id)
         upload = Upload(place, name, *how, reading, templates)
@@ -108,7 +109,7 @@ async def _submit(asked: ApiRequest, upload: Upload, again: bool) -> Submitted:
 
 @ROUTER.get("/tasks/{name}")
 async def task(name: TaskName, asked: ReadRequest) -> shown.TaskDetail:
-    """One task with its runs, and the curves of its vectors."""
+    """A task with its runs and the curves of its vectors."""
     found = await asked.tell(CoordinatorAPI.task, name)
     shards = tuple(_shown(shard, asked.caller) for shard in found.shards)
     return _shown(found.model_copy(update={"submission": None, "shards": shards}), asked.caller)
@@ -118,21 +119,21 @@ async def task(name: TaskName, asked: ReadRequest) -> shown.TaskDetail:
 async def cancel(
     name: TaskName, asked: WriteRequest, keep: Annotated[StrictBool, Body(embed=True)] = False
 ) -> CancelledTask:
-    """Stop what is owed of this task. One without a vector leaves, unless told to keep it: then
-    `retry` goes on from its checkpoint."""
+    """Stop the owed work of this task. A task without a vector is removed unless `keep` is set:
+    then `retry` continues from its checkpoint."""
     return await asked.tell(CoordinatorAPI.cancel, name, keep)
 
 
 @ROUTER.post("/tasks/{name}/retry", openapi_extra=SUBMITTERS)
 async def retry(name: TaskName, asked: WriteRequest) -> RetriedTask:
-    """Queue what failed or was cancelled again, but evaluations and compositions: ask for these
-    anew."""
+    """Queue failed and cancelled work of this task again, except evaluations and compositions:
+    request these again."""
     return await asked.tell(CoordinatorAPI.retry, name)
 
 
 @ROUTER.get("/tasks/{name}/events")
 async def task_events(name: TaskName, asked: ReadRequest, after: Told = 0) -> Sequence[shown.Event]:
-    """What happened to a task, oldest first, a page at a time."""
+    """Events of a task, oldest first, a page at a time."""
     return await asked.tell(CoordinatorAPI.logs, name, after)
 
 
@@ -142,15 +143,15 @@ async def vectors(
     task: Name | None = None,
     after: Annotated[str, Query(pattern="^$|^[A-Za-z0-9_.-]{1,64}@v[0-9]{1,9}$")] = "",
 ) -> Sequence[VectorStatus]:
-    """Versions of every vector, without their curves, or of one task's, some at a time: the next
-    come after TASK@vN, until there are none."""
+    """Versions of all vectors, without their curves, or of one task's vectors, a part at a time:
+    pass the last one, TASK@vN, as `after` until none are left."""
     return await asked.tell(CoordinatorAPI.vectors, task, after)
 
 
 @ROUTER.get("/tasks/{name}/aliases")
 async def aliases(name: TaskName, asked: ReadRequest, after: Told = 0) -> AliasReport:
-    """What the names of this task's versions mean, and what they meant before, a page of changes at
-    a time."""
+    """The versions that this task's aliases mean, and how they changed, a page of changes at a
+    time."""
     return await asked.tell(CoordinatorAPI.aliases, name, after)
 
 
@@ -161,7 +162,7 @@ async def move_alias(
     body: AliasMove,
     asked: WriteRequest,
 ) -> MovedAlias:
-    """Let an alias mean a version, if it still means the expected one."""
+    """Move an alias to a version, if it still means the expected one."""
     expected = ANY if body.expected == "any" else body.expected
     return await asked.tell(CoordinatorAPI.move_alias, name, alias, body.version, expected)
 
@@ -170,12 +171,13 @@ async def move_alias(
 async def interference(
     asked: ReadRequest, tasks: Annotated[list[Name] | None, Query(max_length=24)] = None
 ) -> InterferenceReport:
-    """What the champions of these tasks, by default of the newest, do to each other's tasks
-    (tau_jp, logits), and what that warns of; and the loudest pairs of all tasks."""
+    """Interference between the champions of these tasks, by default of the newest (tau_jp, logits),
+    with warnings; and the pairs of all tasks with the most interference."""
     return await asked.tell(CoordinatorAPI.interference, tasks or ())
 
 
 @ROUTER.get("/tasks/{name}/interference")
 async def interference_of(name: TaskName, asked: ReadRequest) -> TaskInterference:
-    """What the champion of this task does to all others, and theirs to it, the loudest first."""
+    """Interference of this task's champion on all other tasks, and of theirs on it, the most
+    first."""
     return await asked.tell(CoordinatorAPI.interference_of, name)

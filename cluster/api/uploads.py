@@ -1,5 +1,4 @@
-"""A data set that was sent along: what may be said of it, and the file, laid down for as long as it
-is read."""
+"""Uploaded data sets: the form fields that describe one, and its file while it is read."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ DESCRIPTION = "Parquet, CSV or JSON lines."
 
 
 def _form(name: str, most: int | None = None) -> Any:
-    """As it is in a body of JSON; `most` values of a list."""
+    """A form field described like that of a JSON body; `most`: values of a list."""
     field = Reference.model_fields[name]
     return Form(description=field.description, examples=field.examples, max_length=most)
 
@@ -46,7 +45,7 @@ FormReading = Annotated[Reading, Depends(_reading)]  # as fields of a form
 
 @asynccontextmanager
 async def laid_down(file: UploadFile, service: Service) -> AsyncIterator[Path]:
-    """BadConfig for a file whose name says another format."""
+    """The path of the uploaded file inside the block. Raises BadConfig for an unknown suffix."""
     suffix = Path(file.filename or "").suffix.lower()
     if suffix not in FORMATS:
         raise BadConfig(f"a file that ends in {suffix or 'nothing'}; send {', '.join(FORMATS)}")

@@ -1,7 +1,6 @@
-"""Users over HTTP: what they use, and their tokens. An admin issues and revokes, whoever holds one
-takes a new one in its place.
+"""Users over HTTP: their usage and tokens. Admins issue and revoke tokens; users replace their own.
 
-Whoever needs a token makes it, and sends its sha256.
+The client makes a token and sends only its sha256.
 """
 
 from __future__ import annotations
@@ -33,35 +32,35 @@ async def me(asked: ReadRequest) -> Holder:
 async def tokens(
     asked: ReadRequest, whose: Whose = None, after: After = ""
 ) -> Sequence[TokenStatus]:
-    """The caller's tokens: role, when each was made, ends, and was last used. An admin sees
-    everybody's, a page at a time."""
+    """The caller's tokens: role, and when each was made, expires and was last used. An admin sees
+    those of everybody, a page at a time."""
     return await asked.service.ask(CoordinatorAPI.tokens, asked.caller.among(whose), after)
 
 
 @ROUTER.get("/usage")
 async def usage(asked: ReadRequest, whose: Whose = None, after: After = "") -> Sequence[Usage]:
-    """What the caller has of the cluster, and the most that one may have who is no admin. An admin
-    sees everybody's, a page at a time."""
+    """What the caller uses of the cluster, and the limits of a user who is no admin. An admin sees
+    everybody's usage, a page at a time."""
     return await asked.service.ask(CoordinatorAPI.usage, asked.caller.among(whose), after)
 
 
 @ROUTER.post("/users/{user}/tokens", openapi_extra=ADMINS)
 async def issue(user: UserName, body: NewToken, asked: WriteRequest) -> IssuedToken:
-    """Issue a token to a user: register the sha256 of a token that the caller made."""
+    """Issue a token to a user, by the sha256 of a token that the caller made."""
     given = (user, body.role, body.token_hash, body.days)
     return await asked.tell(CoordinatorAPI.issue_token, *given)
 
 
 @ROUTER.delete("/users/{user}/tokens")
 async def revoke(user: UserName, asked: WriteRequest) -> RevokedTokens:
-    """End all tokens of a user, at once: one's own, or as an admin anybody's."""
+    """End all tokens of a user at once: the caller's own or, for an admin, anybody's."""
     return await asked.tell(CoordinatorAPI.revoke_tokens, asked.caller.user(user))
 
 
 @ROUTER.post("/tokens/{token}/rotate")
 async def rotate(token: Digits, body: Successor, asked: WriteRequest) -> IssuedToken:
-    """Let a token take the place of one that the caller sees, which ends within an hour. Its role
-    is the same, and not above the caller's."""
+    """Replace a token that the caller sees by a new one of the same role, which must not be above
+    the caller's. The old token ends within an hour."""
     if (user := asked.caller.only) is not None:  # an admin may rotate any
         own = await asked.service.ask(CoordinatorAPI.tokens, user)
         seen: list[Role] = [one.role for one in own if one.token == token]

@@ -1,7 +1,6 @@
-"""The page at `/`: files for a browser, without a build step, and the policy they are served under.
+"""The page at `/`: files for a browser, without a build step, and their content security policy.
 
-Everything comes from this server and nothing is written into the markup by scripts, so the policy
-forbids the rest.
+Everything comes from this server and no script writes markup, so the policy forbids the rest.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ HEADERS = {
 
 
 class Files(StaticFiles):
-    """Files with the page's policy; a browser asks each time whether they have changed."""
+    """Files with the page's policy; a browser checks each time whether they have changed."""
 
     def file_response(self, *args, **kwargs) -> Response:
         response = super().file_response(*args, **kwargs)
@@ -33,7 +32,7 @@ class Files(StaticFiles):
 
 
 def serve(app: FastAPI) -> None:
-    """Adds `/` and `/page/...` to the API's app."""
+    """Add `/` and `/page/...` to the application."""
 
     files = Files(directory=STATIC)
 
