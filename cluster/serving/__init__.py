@@ -1,1 +1,1 @@
-"""Answers: the predictor and the server around it."""
+"""Answers queries: the predictor and the server around it."""

@@ -1,7 +1,8 @@
-"""`python -m cluster.serving.again HOME` serves what was served when the cluster was lost.
+"""`python -m cluster.serving.again HOME` restarts serving after the cluster was lost.
 
-The head that starts the cluster again starts this too, and ends it with the cluster, which it waits
-for. What keeps it from serving, as a port that a dying process still holds, is tried again.
+The head process that restarts the cluster starts this process too, which waits for the cluster, and
+stops it when the cluster ends. A start that fails, such as on a port that a dying process still
+holds, is tried again.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from cluster.storage.home import Home
 from tacl.errors import TaclError
 
 PAUSE = 1.0  # seconds between two tries
-WAIT = 0.1  # seconds between two looks whether the cluster is there
-LOG = logging.getLogger("cluster.serving.again")  # not __main__
+WAIT = 0.1  # seconds between two checks whether the cluster runs
+LOG = logging.getLogger("cluster.serving.again")  # `__name__` is __main__ here
 
 
 def main() -> None:

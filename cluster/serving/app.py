@@ -1,10 +1,10 @@
 """Ray Serve: thin ingresses with the HTTP API, and predictors that answer many users at once.
 
 The application starts on the cluster of a home and ends with it (`cluster.serving.starting`). An
-ingress knows no torch, and nothing of the others. What is only read it reads itself, where it can
-(`cluster.serving.own_reads`). What arrives at the same time shares calls and passes
-(`cluster.serving.batching`): of what is asked for every request, whose token it is and which model
-is theirs now, and of the predictors, each of which is asked about the models that it keeps
+ingress imports no torch and does not know the other ingresses. It reads the registry itself where
+it can (`cluster.serving.own_reads`). Concurrent requests share calls and passes
+(`cluster.serving.batching`): those that look up the user of a token or a user's model, as every
+request does, and the questions for each predictor, which get those about the models that it keeps
 (`cluster.serving.routing`).
 """
 
@@ -63,31 +63,33 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger(__name__)
 AT_ONCE = 64  # rows in one pass
-FEW = 4  # rows of a question that waits for one of more rows at the most
-LARGE = 4_000_000  # pixels of a question that is decoded apart from small ones
-WAITING = 16_384  # questions for a predictor, or pieces of them; more are refused
+FEW = 4  # rows; a question of at most so many waits for at most one call of more rows
+LARGE = 4_000_000  # pixels; a question of more is decoded apart from small ones
+WAITING = 16_384  # questions, or pieces of them, that wait for a predictor; more are refused
 READERS = 2  # data sets that are read at a time
-LONGEST = 60.0  # seconds; nobody waits longer for an answer
-TIMEOUT = 10.0  # seconds for a coordinator that was lost to be back
-PAUSE = 0.1  # seconds after which a predictor that died is known to be dead
+LONGEST = 60.0  # seconds that a caller waits for an answer at most
+TIMEOUT = 10.0  # seconds to wait for a lost coordinator to be back
+PAUSE = 0.1  # seconds after which Serve knows that a predictor died
 LOGGING = LoggingConfig(enable_access_log=False)  # the API writes a line of every request itself
 PROCESSES: dict[str, Any] = {  # of predictors and ingresses
-    "health_check_period_s": 1.0,  # and so until a dead one is replaced
-    "health_check_timeout_s": 10.0,  # one is replaced after three looks without an answer
+    "health_check_period_s": 1.0,  # so also the time until a dead one is replaced
+    "health_check_timeout_s": 10.0,  # one is replaced after three checks without an answer
     "graceful_shutdown_timeout_s": 20.0,
     "logging_config": LOGGING,
 }
-LISTED = 300.0  # seconds that a listing of the blob store is told again
+LISTED = 300.0  # seconds for which a listing of the blob store is reused
 
 
 class Predictors:
-    """What is made a deployment: a predictor, one pass at a time. Inputs are decoded in a thread of
-    their own, large ones in another that gives way: nobody's small question waits for them."""
+    """The deployment of a predictor, which makes one pass at a time. Inputs are decoded in a thread
+    of their own, large ones in another of lower priority, so that no small question waits for them.
+    """
 
     def __init__(
         self, home: str, threads: int, sharing: int = 1, memory: int | None = None
     ) -> None:
-        """`sharing`: how many of them use one memory, of which they may fill `memory` bytes."""
+        """`sharing`: how many predictors use the same memory; `memory`: bytes of it that they may
+        fill together."""
         import torch
 
         from cluster.serving.predictor import Predictor
@@ -101,9 +103,9 @@ class Predictors:
             False: ThreadPoolExecutor(1),
             True: ThreadPoolExecutor(1, initializer=lower_priority),
         }
-        # One, also after who asked has left: a pass goes on then, and two would share a model.
+        # One thread: a pass continues after its caller has left, and two would share a model.
         self._passing = ThreadPoolExecutor(1)
-        # What is one of many rows goes by itself, in turns with what is not.
+        # A question of many rows gets a pass by itself, in turns with passes of the others.
         kind = lambda call: str(_is_bulk(call))  # noqa: E731
         self._passes = Batcher(self._pass, most=AT_ONCE, weight=_rows, whose=kind)
         self._count, self._asked = 0, 0  # passes, and questions in them
@@ -167,14 +169,14 @@ class Ingress:
             weight=lambda question: question.rows,
             whose=lambda question: question.model.user,
             each=ROWS,
-            # One call of what is large by itself is on its way, so that few rows wait for little;
-            # of few rows, what their own predictor has no place for goes to the others.
+            # Of questions with many rows one call is on its way, so that few rows wait for little.
+            # With few rows, calls for which the keeper has no place go to other predictors.
             calls=1 if bulk else (BUSY - 1) * most,
         )
-        # By the keeper of the questions' models and by size, while somebody waits for it.
+        # By the keeper of the questions' models and whether these have many rows; kept while used.
         self._lanes = WeakValueDictionary[tuple[str, bool], Batcher[Question, Answered]]()
         self._large = batcher(most=1, calls=most)
-        self._rows = ROWS  # of a piece of a question of many
+        self._rows = ROWS  # in a piece of a question of many rows
         self._readers = asyncio.Semaphore(READERS)
         self._turns = WeakValueDictionary[tuple[str, str], asyncio.Lock]()
         self._stored = Shared[StoreFigures](LISTED)
@@ -191,13 +193,14 @@ class Ingress:
         *arguments: P.args,
         **named: P.kwargs,
     ) -> R:
-        """Of what is asked for every request, what arrives at the same time goes together. Of
-        anything else each user's calls go one by one, as do their reads: the coordinator answers in
-        order, and threads that read are few."""
+        """Call a method of the coordinator, or read the registry instead. Concurrent requests for
+        holders and compositions, which every HTTP request makes, are batched. Of all others each
+        user has one call and one read under way: the coordinator answers in order, and threads
+        that read are few."""
         name = method.__name__
         if name in self._gathered:
             return await self._gathered[name].ask(arguments[-1])  # a token's hash, or a user
-        asks = arguments[0] if arguments else None  # or whose tokens and use are asked
+        asks = arguments[0] if arguments else None  # a context, or the user of tokens and usage
         user = asks.user if isinstance(asks, RequestContext) else asks
         kind = "read" if name in READS else "call"
         turn = self._turn(kind, user) if isinstance(user, str) else asyncio.Lock()
@@ -205,7 +208,7 @@ class Ingress:
         return await _to_its_end(self._own.ask(name, *arguments, **named), turn.release)
 
     def _turn(self, what: str, user: str) -> asyncio.Lock:
-        """Held by one of a user's requests at a time."""
+        """The lock of a user for one kind of requests, which makes them one by one."""
         return self._turns.setdefault((what, user), asyncio.Lock())
 
     async def _asked(self, method: str, *arguments: object, **named: object) -> Any:
@@ -219,28 +222,29 @@ class Ingress:
                 )
             except (RayError, ValueError) as error:
                 pause = patience.after(error)
-                self._coordinator = None  # lost, and made again by Ray
+                self._coordinator = None  # lost; Ray restarts it
                 await asyncio.sleep(pause)
 
     async def predict(self, question: Question) -> Answered:
-        """Of a user's questions that take long to decode, one is answered at a time."""
+        """Answer a question; of a user's questions that take long to decode, one at a time."""
         if not _is_large(question):
             where = keeper(question.model, RUNNING.names), question.rows > FEW
             lane = self._lanes[where] = self._lanes.get(where) or self._lane(where[1])
             parts = pieces(question, self._rows)
-            if len(parts) == 1:  # as of most, which takes no task of its own
+            if len(parts) == 1:  # the usual case, which needs no asyncio task
                 return await lane.ask(*parts)
             asked = [asyncio.ensure_future(lane.ask(piece)) for piece in parts]
             try:
                 return joined(await asyncio.gather(*asked))
             finally:
-                for piece in asked:  # where one failed
+                for piece in asked:  # if one failed
                     piece.cancel()
         async with self._turn("large question", question.model.user):
             return await self._large.ask(question)
 
     def _near(self, method: str, arguments: Sequence[Any]) -> Answered:
-        """To whoever may read the home, in a thread of theirs; weighed as what comes by HTTP."""
+        """Answer a process of this machine that may read the home, in the thread of its connection.
+        Inputs are weighed as those of HTTP requests."""
         if method != "predict":
             raise errors.NotAllowed(f"a server's predictors have no method {method}")
         (question,) = arguments
@@ -256,7 +260,8 @@ class Ingress:
             raise errors.RunFailed(f"the server did not answer: {error!r}") from error
 
     async def _predicted(self, questions: list[Question]) -> list[Answered | errors.TaclError]:
-        """Given up is cancelled there too."""
+        """Send one call to a predictor. If the call is given up, it is cancelled there too. Raises
+        ProcessDied."""
         asked, began = self._predictors.answer.remote(questions), time.monotonic()
         try:
             async with asyncio.timeout(LONGEST):
@@ -269,7 +274,7 @@ class Ingress:
         except RayActorError as error:
             await asyncio.sleep(PAUSE)
             raise ProcessDied from error
-        # What is refused takes no time, and what is decoded long says nothing of passes.
+        # Only the time of passes counts: refusals take none, and large inputs are decoded for long.
         passed = not any(isinstance(one, errors.TaclError) for one in answers)
         if passed and questions[0].rows > FEW and not _is_large(questions[0]):
             rows = sum(question.rows for question in questions)
@@ -277,7 +282,7 @@ class Ingress:
         return answers
 
     async def predictors(self) -> list[PredictorFigures]:
-        """Asked past what waits for them."""
+        """Figures of all predictors, requested past the questions that wait for them."""
         try:
             asked = self._predictors.broadcast("figures")
             found = await asked.results_async(return_exceptions=True)
@@ -289,20 +294,20 @@ class Ingress:
         return await self._stored.ask("all", lambda: asyncio.to_thread(_listed, self._home))
 
     async def reads(self) -> bool:
-        """A process for a data set can be started: the thread that does is not stuck."""
+        """Return True when the thread that starts processes for data sets is free, not stuck."""
         return await asyncio.wrap_future(STARTING.submit(lambda: True))
 
     async def prepare(self, given: SentFiles[M]) -> M:
-        """Of few data sets at a time, and of each user of one."""
+        """Read what a user sent: READERS data sets at a time, and one of each user."""
         job = Job.model_validate({"home": Home.at(self._home).where, "given": given})
         async with self._turn("reading", given.owner), self._readers:
-            return cast("M", await read(job))  # what `given.stored` answered there
+            return cast("M", await read(job))  # what `given.stored` returned there
 
     def scratch(self) -> AbstractContextManager[Path]:
         return scratch(Home.at(self._home).path / "cache")
 
     def reference(self, name: str) -> Path:
-        """In HOME/data."""
+        """The path of a data set in HOME/data. Raises DataNotFound."""
         found = Home.at(self._home).path / "data" / name
         if not found.exists():
             raise errors.DataNotFound(f"data set {name} is not available on this server")
@@ -318,15 +323,15 @@ async def _to_its_end(call: Coroutine[Any, Any, R], ended: Callable[[], None]) -
     def done(task: asyncio.Task[R]) -> None:
         ended()
         if not task.cancelled():
-            task.exception()  # was told to whoever still waited
+            task.exception()  # marks it as seen: whoever still waits has got it
 
     task.add_done_callback(done)
     return await asyncio.shield(task)
 
 
 def _listen_as_the_node() -> None:
-    """On the loopback interface where the cluster is; Serve opens a port of each replica on all
-    interfaces, after its constructor, and has no option for that (ray 2.60)."""
+    """Listen on the loopback interface if the cluster is on it: Serve opens a port of each replica
+    on all interfaces, after its constructor, and has no option for that (ray 2.60)."""
     address = ray.util.get_node_ip_address()
     if is_loopback(address):
         here = f"{address}:0"
@@ -347,13 +352,13 @@ def _silent(why: str) -> errors.ClusterNotRunning:
 
 
 def application(arguments: dict[str, Any]) -> serve.Application:
-    """What a Serve config names as its import path. Arguments: `home`, as `Home.at` finds it on any
-    node, `most` predictors, `cpus` and `gpus` of each, `memory` and `ingresses` as `Serving` has
-    them, `open` without tokens."""
+    """The application, which a Serve config names as its import path. Arguments: `home`, as
+    `Home.at` finds it on any node; `most` predictors; `cpus` and `gpus` of each; `memory` and
+    `ingresses` as in `Serving`; `open`: without tokens."""
     where, most = str(arguments["home"]), int(arguments.get("most", 1))
     cpus, gpus = float(arguments.get("cpus", 1)), float(arguments.get("gpus", 0))
     ingresses = int(arguments.get("ingresses", 1))
-    # One call is always on its way where something is asked; a second one is full, or large.
+    # While there are questions one call is always on its way; a second one is full, or large.
     scaling = AutoscalingConfig(min_replicas=1, max_replicas=most, target_ongoing_requests=1)
     predictors = serve.deployment(Predictors, name="predictor").options(
         autoscaling_config=scaling,

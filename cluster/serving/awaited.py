@@ -1,4 +1,4 @@
-"""What a server that starts waits for, said now and again: Ray Serve (2.60) says nothing."""
+"""Reports now and then what a starting server waits for, which Ray Serve (2.60) does not."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from ray.exceptions import RayError
 from cluster.runtime.nodes import held_by
 from cluster.storage.home import Serving
 
-FIRST = 5.0  # seconds until it is said; then ever less often
+FIRST = 5.0  # seconds until the first report; the pause then doubles, up to RARELY
 RARELY = 60.0
 Say = Callable[[str], None]
 
 
 @contextmanager
 def saying(asked: Serving, say: Say) -> Iterator[None]:
-    """For as long as the block, in which it starts."""
+    """Report while the block runs, in which the server starts."""
     ended, since = threading.Event(), time.monotonic()
 
     def tell() -> None:
         pause = FIRST
         while not ended.wait(pause):
-            with suppress(RayError):  # of a cluster that is lost the block itself hears
+            with suppress(RayError):  # if the cluster is lost, the block itself raises
                 is_placed = bool(held_by(lambda name: "#predictor#" in name))
                 free = available_resources_per_node().values()
                 say(awaited(asked, is_placed, free, time.monotonic() - since))
@@ -44,7 +44,7 @@ def saying(asked: Serving, say: Say) -> Iterator[None]:
 def awaited(
     asked: Serving, is_placed: bool, free: Iterable[Mapping[str, float]], seconds: float
 ) -> str:
-    """`free`: of each node."""
+    """What a server that began to start `seconds` ago waits for. `free`: resources of each node."""
     wanted = {"CPU": asked.cpus, "GPU": asked.gpus}
     has_room = any(all(node.get(name, 0) >= wanted[name] for name in wanted) for node in free)
     if is_placed or has_room:

@@ -1,10 +1,10 @@
-"""What arrives while calls are on their way goes together in the next one.
+"""Questions that arrive while calls are on their way go together in the next one.
 
-A way to another process or a pass through an encoder costs much by itself and little for one
-question more. Nobody waits for a clock: who comes while no call is on its way goes at once. Users
-take turns, so that nobody waits behind all that somebody else asked. What
-nobody waits for any more is dropped, on its way too. Where the process that was asked died, one of
-the questions may have killed it: each is asked once more by itself, while no other suspect is on
+A call to another process, or a pass through an encoder, costs much by itself and little for one
+more question. No question waits for a timer: one that arrives while no call is on its way goes at
+once. Users take turns, so that nobody waits behind all questions of another user. Questions for
+which nobody waits any more are dropped, also on their way. If the process that was asked dies, one
+of the questions may have killed it: each is asked once more by itself, while no other suspect is on
 its way, and never a third time.
 """
 
@@ -30,16 +30,16 @@ class Batcher(Generic[Q, A]):
     """Questions on their way in common calls: of each user the oldest, then of each the next.
 
     Args:
-        send: for every question of a call its answer, or the error that whoever asked it gets.
+        send: returns the answer to every question of a call, or the error that its caller gets.
             Raises ProcessDied.
-        alone: makes of a question one that shares nothing with others where it is answered.
+        alone: returns a question that is answered by itself, sharing nothing with others.
         most: what the questions of a call may weigh together; one that weighs more goes alone.
         weight: of a question; default 1.
         whose: the user who asks it; default, all are one user's.
         each: what those of one user may weigh together in a call, so that nobody who comes while it
-            is on its way waits for all that somebody else asked; default, as much as all.
-        calls: how many may be on their way; those beside the first leave when they are full, or
-            with somebody of whom nothing is on its way: a newcomer does not wait for two calls.
+            is on its way waits for all questions of another user; default `most`.
+        calls: how many may be on their way; further ones leave only if they are full, or if a user
+            waits who has nothing on its way: a newcomer does not wait for two calls.
         waiting: questions that may wait for a call.
         suspects: held by the one suspect that is on its way; shared by all whose questions the same
             process answers, for it may die with calls of several.
@@ -62,7 +62,7 @@ class Batcher(Generic[Q, A]):
         self._send, self._alone, self._most, self._weight = send, alone, most, weight
         self._whose, self._most_calls, self._limit = whose, calls, waiting
         self._each = min(most, each or most)
-        # By user, whose turn is next first; who waits for nothing is not there.
+        # By user, the one whose turn is next first; only users whose questions wait.
         self._waiting: dict[str, deque[tuple[Q, asyncio.Future[A]]]] = {}
         self._count = 0  # of all that wait
         self._calling: set[asyncio.Task[None]] = set()
@@ -76,8 +76,8 @@ class Batcher(Generic[Q, A]):
         self._waiting.setdefault(self._whose(question), deque()).append((question, future))
         self._count += 1
         if self._leaves(beside=len(self._calling)):
-            # Of nobody's context: a call is not the work of the request that it left with, and does
-            # not end with it.
+            # In an empty context: a call is not part of the request that started it, and must not
+            # end with it.
             self._calling.add(asyncio.create_task(self._calls(), context=Context()))
         return await future
 
@@ -112,7 +112,7 @@ class Batcher(Generic[Q, A]):
             queue = self._waiting.pop(user)
             question, future = queue[0]
             weight = self._weight(question)
-            if future.done():  # whoever asked has given up
+            if future.done():  # its caller has given up
                 queue.popleft()
                 self._count -= 1
             elif not chosen or weight <= min(room, left[user]):

@@ -1,4 +1,4 @@
-"""Models that are asked often, composed once: bounded by bytes, whatever the number of users."""
+"""Keeps often-queried models composed, within a limit of bytes whatever the number of users."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from collections.abc import Callable
 
 from tacl.vectors.params import Params
 
-OFTEN = 32  # times asked before a model is composed at all: that costs as much as some passes
-REMEMBERED = 10_000  # models whose number of times is kept
+OFTEN = 32  # queries before a model is composed, which costs as much as some passes
+REMEMBERED = 10_000  # models whose queries are counted
 
 
 class ComposedCache:
-    """The models that were asked most, as many as fit: of one base all are of one size. A newcomer
-    must be asked twice as often as the least asked one to take its place, so that many equal ones
-    do not push each other out."""
+    """The most-queried models, composed, at most `most`: all models of a base have the same size.
+    A model replaces the least-queried one only if it was queried twice as often, so that many
+    equally popular ones do not push each other out."""
 
     def __init__(self, most: int) -> None:
         self._most, self._asked = most, Counter[str]()
         self.kept: dict[str, Params] = {}
 
     def asked(self, digest: str, compose: Callable[[], Params]) -> bool:
-        """Whether this model is kept composed now."""
-        if len(self._asked) > REMEMBERED:  # half of what was; what is rare is forgotten
+        """Count a query of a model; returns whether the model is kept composed now."""
+        if len(self._asked) > REMEMBERED:  # halve all counts; models with one query are forgotten
             self._asked = Counter({name: n // 2 for name, n in self._asked.items() if n > 1})
         self._asked[digest] += 1
         if digest not in self.kept and self._asked[digest] >= OFTEN and self._has_place(digest):
@@ -30,7 +30,7 @@ class ComposedCache:
         return digest in self.kept
 
     def _has_place(self, digest: str) -> bool:
-        """Made, where there was none."""
+        """Whether a model gets a place, if need be that of the least-queried one."""
         if len(self.kept) < self._most:
             return True
         least = min(self.kept, key=self._asked.__getitem__, default=None)

@@ -1,11 +1,11 @@
-"""Connections to Serve's HTTP proxy: so many of one address, each so long without a request or
-without reading what was sent, and each with so much of a header; and so much of answers that nobody
-has read, and of bodies whose requests are not answered yet, which the proxy reads ahead of
-everybody who could refuse them.
+"""Limits on connections to Serve's HTTP proxy: their number for each address, the time without a
+request or without reading an answer, the size of a header, and the bytes of answers that nobody has
+read and of bodies whose requests are not answered yet. The proxy reads bodies before anything that
+could refuse them.
 
-Serve starts uvicorn in a process of Ray's and passes on no option for either. What it does is to
-call a function there whose name is in an environment variable; ours lets uvicorn make its
-connections of `HttpConnection`. The head sets it (`cluster.runtime.head`).
+Serve starts uvicorn in a process of Ray and has no options for these limits. It does call a
+function there whose name is in an environment variable: `install`, which makes uvicorn use
+`HttpConnection`. `cluster.runtime.head` sets the variable.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from cluster.api.pace import PACED
 from cluster.domain.loopback import is_loopback
 
-HEADER_SECONDS = 30.0  # until a whole header is there, also of the next request
-HEADER_BYTES = 256 << 10  # with a URL of as many terms as may be; also behind a body
-READ_BYTES = 16 << 10  # of an answer, within as long, by whoever reads at all
-EACH = 512  # connections of one address; of this machine, as those of a proxy before us: of all
+HEADER_SECONDS = 30.0  # until a header is complete, also that of the next request
+HEADER_BYTES = 256 << 10  # enough for a URL of as many terms as are allowed; also behind a body
+READ_BYTES = 16 << 10  # of an answer that a client must read within HEADER_SECONDS
+EACH = 512  # connections of one address; only ALL limits those of this machine, as of a proxy here
 ALL = 4096
 EACH_BYTES = 2 << 30  # of bodies and answers of one address at once: two of the largest bodies
 ALL_BYTES = 4 << 30
 
 
 class ConnectionLimiter:
-    """Which connections are there. Of those without a request the one that waits longest makes
-    place for a new one."""
+    """Counts open connections and their bytes. If there is no place for a new connection, the one
+    that has been without a request for longest is closed."""
 
     def __init__(self, each: int = EACH, all: int = ALL) -> None:
         self._each, self._all = each, all
         self._of: Counter[str] = Counter()
-        self._idle: dict[HttpConnection, str] = {}  # the address; who waits longest is first
+        self._idle: dict[HttpConnection, str] = {}  # its address; the longest idle comes first
         self._bytes: Counter[str] = Counter()
         self._all_bytes = 0
 
     def enter(self, door: HttpConnection, address: str) -> bool:
-        """Whether there is a place."""
+        """Take a place for a connection; False if there is none."""
         if self._of[address] >= self._each and not is_loopback(address):
             fits = self._drop(address)
         else:
@@ -59,17 +59,17 @@ class ConnectionLimiter:
     def leave(self, door: HttpConnection, address: str) -> None:
         self._idle.pop(door, None)
         self._of[address] -= 1
-        self._of += Counter()  # of whom there is none is forgotten
+        self._of += Counter()  # drops addresses without connections
 
     def takes(self, address: str, size: int) -> bool:
-        """Whether so many bytes more of bodies and answers still fit."""
+        """Count `size` more bytes of bodies or answers; returns whether all of them still fit."""
         self._bytes[address] += size
         self._all_bytes += size
         fits = self._bytes[address] <= EACH_BYTES or is_loopback(address)
         return fits and self._all_bytes <= ALL_BYTES
 
     def gives(self, address: str, size: int) -> None:
-        """What was taken is held no more."""
+        """Uncount bytes that are no longer held."""
         self._all_bytes -= size
         self._bytes[address] -= size
         if not self._bytes[address]:
@@ -79,7 +79,7 @@ class ConnectionLimiter:
         return door in self._idle
 
     def _drop(self, address: str | None) -> bool:
-        """The idlest of this address, or of any; whether there was one."""
+        """Close the longest idle connection of an address, or of any; False if there is none."""
         found = (door for door, of in self._idle.items() if address in (None, of))
         door = next(found, None)
         if door is not None:
@@ -88,15 +88,15 @@ class ConnectionLimiter:
 
 
 class HttpConnection(HttpToolsProtocol):
-    """A connection."""
+    """A connection to Serve's proxy, which keeps to the limits of `room`."""
 
     room = ConnectionLimiter()
     patience = HEADER_SECONDS
     _address: str | None = None  # while it has a place
     _timer: asyncio.TimerHandle | None = None
-    _headed = 0  # bytes since anything else than a header came
+    _headed = 0  # bytes received since the last event that is no part of a header
     _body = 0  # bytes of bodies since the last answer
-    _unread = 0  # bytes of answers, when more of them were to wait
+    _unread = 0  # bytes of answers in the buffer when writing was paused
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -107,8 +107,8 @@ class HttpConnection(HttpToolsProtocol):
         self._waits()
 
     def data_received(self, data: bytes) -> None:
-        """A header is copied whole for each part of it that comes: one of some 100 MB would keep
-        everybody waiting."""
+        """Parse data; close the connection if a header gets too large. All of a header is copied
+        for each part that arrives, so that one of some 100 MB would keep everybody waiting."""
         self._headed += len(data)
         super().data_received(data)
         if self._headed > HEADER_BYTES:
@@ -135,7 +135,7 @@ class HttpConnection(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_response_complete(self) -> None:
-        """Who has asked for the next thing already does not wait for anything to ask."""
+        """Count the connection as idle, unless its next request has arrived already."""
         is_last = not self.pipeline
         super().on_response_complete()
         self._answered()
@@ -143,7 +143,8 @@ class HttpConnection(HttpToolsProtocol):
             self._waits()
 
     def pause_writing(self) -> None:
-        """What was sent lies here until somebody reads it, and what follows waits."""
+        """Count the bytes of answers that stay in memory until the client reads them; close the
+        connection if they are too many."""
         super().pause_writing()
         if self._address is not None:
             self._unread = self.transport.get_write_buffer_size()
@@ -166,7 +167,7 @@ class HttpConnection(HttpToolsProtocol):
         self.transport.abort()
 
     def _should_upgrade_to_ws(self) -> bool:
-        return False  # nothing here speaks it, and it would be another class of connections
+        return False  # no route uses WebSockets, and uvicorn has another class for them
 
     def _waits(self) -> None:
         if self._address is not None:
@@ -179,7 +180,7 @@ class HttpConnection(HttpToolsProtocol):
         self._timer = self.loop.call_later(self.patience, self._look, left)
 
     def _look(self, before: int) -> None:
-        """Whoever still reads is waited for."""
+        """Close the connection if its client does not read: less than READ_BYTES since `before`."""
         if before - self.transport.get_write_buffer_size() < READ_BYTES:
             self.end()
         else:
@@ -210,6 +211,6 @@ class HttpConnection(HttpToolsProtocol):
 
 
 def install() -> list[Any]:
-    """Called in the process of Serve's proxy, before it starts uvicorn; what is put around it."""
+    """Called in the process of Serve's proxy before it starts uvicorn; returns its middlewares."""
     HTTP_PROTOCOLS["auto"] = f"{__name__}:{HttpConnection.__name__}"
     return [PACED]

@@ -1,4 +1,4 @@
-"""Explanations of answers, out of what each vector moved."""
+"""Explanations of answers, from the contribution of each vector."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ Classes = list[tuple[str, str]]  # task and class of each column
 
 
 def explained(parts: Contributions, names: tuple[str, ...], columns: Columns) -> Explanation:
-    """Of one row; `names` of the vectors, in the order of the parts. The classes of all columns
-    compete."""
+    """The explanation of one row, in which the classes of all columns compete. `names`: of the
+    vectors, in the order of `parts`."""
     classes = [(task, label) for task, labels in columns.classes.items() for label in labels]
     logits_C, without_TC = parts.answered(columns), parts.without(columns)
     best = int(logits_C.argmax())

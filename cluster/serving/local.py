@@ -1,5 +1,5 @@
-"""Who answers on the command line: the predictors of the server, where one runs; else an actor
-that loads its base when first asked."""
+"""Answers queries of the command line: by the predictors of the server if one runs, else by an
+actor that loads its base model at the first question."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class LazyPredictor:
-    """The actor around a Predictor, so that a client names it without importing torch."""
+    """The actor around a Predictor, which a client can name without importing torch."""
 
     def __init__(self, home: str) -> None:
         log_to(Home.at(home).logs, "serving")
@@ -36,7 +36,7 @@ class LazyPredictor:
 
 
 class HomePredictor:
-    """The predictor of a home; without a server, the first call of all makes it."""
+    """The predictor of a home; without a server, the first call of any client starts it."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
@@ -45,7 +45,7 @@ class HomePredictor:
         served.running(self._home)
         few = len(question.inputs) <= INPUTS
         if few and (len(question.inputs) == 1 or question.rows <= EXPLAINED_ROWS):
-            # What is more than a server answers at once is nobody else's burden.
+            # Larger questions go to the actor, so that the server's users do not wait for them.
             with suppress(local_socket.NoListener, TooLarge):
                 where = Home.at(self._home.where).path
                 return local_socket.ask(where, "predict", [question], local_socket.PREDICTORS)

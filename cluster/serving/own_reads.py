@@ -1,5 +1,5 @@
-"""What a server reads of the registry itself (`cluster.runtime.own_reader`), in threads, so that it
-waits for nobody. Where the registry cannot be read the coordinator is asked.
+"""Reads of the registry by a server itself (`cluster.runtime.own_reader`), in threads, so that it
+waits for nobody. If the registry cannot be read, the coordinator is asked.
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ from cluster.runtime.own_reader import OwnReader, Unread
 from cluster.storage.home import Home
 
 LOG = logging.getLogger(__name__)
-OF_MANY = ("holders", "compositions")  # asked for every request: they have threads of their own
-THREADS = 3  # for all else
+OF_MANY = ("holders", "compositions")  # needed for every request, so with threads of their own
+THREADS = 3  # for all other methods
 
 
 class OwnReads:
-    """`ask_coordinator`: a method by its name, and its arguments."""
+    """`ask_coordinator` calls a method of the coordinator: its name, then its arguments."""
 
     def __init__(self, home: Home, ask_coordinator: Callable[..., Awaitable[Any]]) -> None:
         self._reader, self._ask_coordinator = OwnReader(home, self._use), ask_coordinator
         self._loop = asyncio.get_running_loop()
         self._of_many, self._of_one = map(ThreadPoolExecutor, (len(OF_MANY), THREADS))
-        self._is_said = False  # that the registry cannot be read; until it can
-        self._noting = set[str]()  # hashes of tokens whose use the coordinator is told of
+        self._is_said = False  # whether it is logged that the registry cannot be read; until it can
+        self._noting = set[str]()  # hashes of tokens whose use is being reported
 
     async def ask(self, method: str, *arguments: object, **named: object) -> Any:
-        """Raises what the method raises."""
+        """Call a method on the registry, else on the coordinator. Raises what the method raises."""
         if method in READS:
             threads = self._of_many if method in OF_MANY else self._of_one
             read = partial(self._read, tracing.inject(), method, *arguments, **named)
-            with suppress(Unread):  # it was said
+            with suppress(Unread):  # `_read` has logged it
                 return await self._loop.run_in_executor(threads, read)
         return await self._ask_coordinator(method, *arguments, **named)
 
     def _read(self, parent: dict[str, str], method: str, *arguments: Any, **named: Any) -> Any:
-        """In a thread."""
+        """Read in a thread, with a span below that of `parent`. Raises Unread."""
         context = next(iter(arguments), None)
         ids = {"request_id": getattr(context, "request_id", None)}
         try:
@@ -62,7 +62,7 @@ class OwnReads:
         asyncio.run_coroutine_threadsafe(self._note(hashes), self._loop)
 
     async def _note(self, hashes: Sequence[str]) -> None:
-        """The coordinator writes it down; nobody waits for that."""
+        """Report the use of tokens to the coordinator, which records it; no request waits."""
         new = [one for one in hashes if one not in self._noting]
         self._noting.update(new)
         try:

@@ -1,4 +1,4 @@
-"""A question of many rows goes in pieces, so that nobody waits for all that somebody else asked.
+"""Splits questions of many rows into pieces, so that nobody waits for all rows of another user.
 Pure."""
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from itertools import chain
 from cluster.api.service import Answered, Question
 
 ROWS = 8  # of one user in a pass
-MOST = 64  # of a piece, where the encoder is fast
-SECONDS = 0.05  # for which others wait
+MOST = 64  # rows of a piece, if the encoder is fast
+SECONDS = 0.05  # that a piece should take, since others wait for it
 
 
 def fitting(rows: int, seconds: float) -> int:
-    """The rows of a piece that takes SECONDS, where one of `rows` took so long."""
+    """How many rows, ROWS to MOST, take about SECONDS if a piece of `rows` took `seconds`."""
     return min(MOST, max(ROWS, int(rows * SECONDS / max(seconds, 1e-9))))
 
 
 def pieces(question: Question, rows: int = ROWS) -> list[Question]:
-    """Its inputs in order, those of each piece `rows` rows together, or one input."""
+    """The question in pieces, its inputs in order: each has at most `rows` rows, or one input."""
     inputs = question.inputs
     count = max(1, rows * len(inputs) // max(1, question.rows))
     return [
@@ -29,7 +29,7 @@ def pieces(question: Question, rows: int = ROWS) -> list[Question]:
 
 
 def joined(answers: Sequence[Answered]) -> Answered:
-    """One answer of the answers of all pieces, in order."""
+    """The answers of all pieces, in order, as one answer."""
     bases = [one.base for one in answers if one.base is not None]
     features = [one.features for one in answers if one.features is not None]
     return Answered(

@@ -44,7 +44,7 @@ from tacl.vectors.vector import Regime
 
 LOG = logging.getLogger(__name__)
 PLAIN: Recipe = {}  # the base alone
-FOR_COMPOSED = 4  # one part in so many of what it may fill is for models that are kept composed
+FOR_COMPOSED = 4  # one part in so many of its memory is for models that are kept composed
 LARGEST = 1e12  # coefficient and feature: in float32 there are sums of their squares
 T = TypeVar("T")
 Decoded = list[Item] | TaclError
@@ -58,10 +58,10 @@ class Resident(NamedTuple):
 
 
 class Predictor:
-    """On a CPU vectors are mapped from their files, so predictors of one machine share them; on a
-    GPU they are copied there when they are asked for. What was used longest ago is forgotten where
-    all of it is more than `most` bytes, by default a share of the memory that there is;
-    `predictors`: that use the same memory."""
+    """Answers questions about any models. On a CPU vectors are mapped from their files, so that the
+    predictors of a machine share them; a GPU gets copies when they are needed. Beyond `most` bytes,
+    by default a share of the memory, the least recently used are dropped. `predictors`: how many
+    use the same memory."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Predictor:
         encoder, moved = self._backbone.encoder, self._backbone.trainable
         blocks = set(trainable_blocks(encoder, moved))
         theta0 = {name: value for name, value in encoder.named_parameters() if name in blocks}
-        self._each = bytes_of(theta0)  # as much as a model that is kept composed
+        self._each = bytes_of(theta0)  # a model that is kept composed takes as many
         self._composed = ComposedCache(most // FOR_COMPOSED // self._each)
         self._resident = Residency(most - most // FOR_COMPOSED)
         self._taus: dict[str, Params] = {}  # of this batch, by digest of the vector
@@ -93,7 +93,7 @@ class Predictor:
         self._module = None if self._mixes else self._materials.linearized()
 
     def kept(self) -> Kept:
-        """What lies in memory; asked by another thread than the one that answers."""
+        """What is in memory; called by another thread than the one that answers."""
         resident, models = self._resident, len(self._composed.kept)
         return Kept(
             vectors=sum(isinstance(one, Resident) for one in resident.values()),
@@ -119,8 +119,8 @@ class Predictor:
     def answer(
         self, questions: Sequence[Question], decoded: Sequence[Decoded] | None = None
     ) -> list[Answered | TaclError]:
-        """Of every question its answer or what is wrong with it, all in one pass. `decoded`: what
-        `decode` made of each."""
+        """Answer all questions in one pass; each entry is the answer or the error. `decoded`: the
+        result of `decode` for each question."""
         decoded = decoded or [self.decode(question) for question in questions]
         try:
             with self._resident.batch():
@@ -150,8 +150,8 @@ class Predictor:
         return [one if isinstance(one, TaclError) else _met(one.answered) for one in asked]
 
     def decode(self, question: Question) -> Decoded:
-        """The inputs of a question, prepared, or what is wrong with them. Touches nothing that
-        `answer` changes: threads may decode while another answers, texts in one thread."""
+        """The prepared inputs of a question, or the error. Uses nothing that `answer` changes, so
+        that other threads may decode while one answers; texts must be decoded in one thread."""
         return _met(lambda: [self._backbone.prepare(raw) for raw in question.inputs])
 
     def _opened(self, question: Question, items: Decoded) -> _Asked | TaclError:
@@ -173,7 +173,7 @@ class Predictor:
         return self._resident.get(blob, self._materials.novelty, lambda n: bytes_of(n.to_params()))
 
     def _columns(self, question: Question) -> Columns | None:
-        """Of the tasks that may be the answer; None where features are."""
+        """The columns of the tasks that may be the answer; None if features are requested."""
         if question.features:
             return None
         model = question.model
@@ -219,8 +219,8 @@ class Predictor:
         return Resident(vector.regime, tau)
 
     def _exact(self, rows: Sequence[tuple[_Asked, Item]]) -> None:
-        """f_lin of every row, given to whoever asked; a batch holds one row of a user after the
-        other, and a model that several ask is one."""
+        """Compute f_lin of every row and append it to the row's question. Batches have the rows of
+        a model together, also if several questions are about it."""
         ordered = sorted(rows, key=lambda row: row[0].key)
         for start in range(0, len(ordered), BATCH):
             chunk = ordered[start : start + BATCH]
@@ -232,7 +232,7 @@ class Predictor:
                 one.features.append(moved_D)
 
     def _parts(self, batch, chunk: Sequence[tuple[_Asked, Item]]) -> tuple[Tensor, Tensor]:
-        """What every row is at theta0 (`Backbone.plain`), and J(x) tau."""
+        """The features of every row at theta0 (`Backbone.plain`), and J(x) tau."""
         users: list[tuple[Recipe, int]] = []
         keys: list[str] = []
         for one, _ in chunk:
@@ -264,7 +264,7 @@ class Predictor:
 
 
 def _met(step: Callable[[], T]) -> T | TaclError:
-    """What a step gives, or its error: what one question meets is not the others' trouble."""
+    """What a step returns, or its error, so that the error of one question spares the others."""
     try:
         return step()
     except TaclError as error:
@@ -381,8 +381,8 @@ class _Asked:
 def _ranked(
     classes: tuple[str, ...], shares_NC: Tensor, most: int | None
 ) -> list[list[tuple[str, float]]]:
-    """The likeliest of each row. Sorted together: of many classes each number taken from a tensor
-    by itself would take longer than the pass."""
+    """The likeliest classes of each row. All rows are sorted together: with many classes, taking
+    each number from a tensor by itself would take longer than the pass."""
     ordered_NC, places_NC = shares_NC.sort(dim=-1, descending=True, stable=True)
     rows = zip(places_NC[:, :most].tolist(), ordered_NC[:, :most].tolist(), strict=True)
     return [

@@ -1,7 +1,7 @@
-"""What somebody sent is read in a process of its own, whose memory and time are bounded: whatever
-it does to the libraries that read it is an answer to that one request. It ends with its caller.
+"""Reads what a user sent in a process of its own with limited memory and time, so that data which
+break the libraries that read them fail only their own request. The process ends with its caller.
 
-`python -m cluster.serving.preparing` is that process: a `Job` comes in, a `Read` goes out.
+`python -m cluster.serving.preparing` is that process: a `Job` on stdin, a `Read` on stdout.
 """
 
 from __future__ import annotations
@@ -28,17 +28,18 @@ from cluster.storage.niceness import lower_priority
 from tacl.errors import TaclError, TooLarge, TooLate
 
 SECONDS = 600
-CPU_SECONDS = 60  # and one for each MiB of the data: few bytes hold nobody up for long
-MEMORY = 3 << 30  # bytes of addresses, libraries included; and for each byte of the data
-FACTOR = 6  # so many: they are decoded, held, and written again
+CPU_SECONDS = 60  # plus one for each MiB of the data: few bytes hold nobody up for long
+MEMORY = 3 << 30  # bytes of address space, libraries included; plus FACTOR for a byte of the data
+FACTOR = 6  # each byte is decoded, held, and written again
 FULL = (errno.ENOSPC, errno.EDQUOT)
 SAID = 2000  # characters of an error, which may quote the data
-# Addresses that are reserved and never used would count; and JSON goes out, whatever the locale.
+# Reserve no address space that is never used, since it would count; and write JSON as UTF-8
+# whatever the locale.
 SETTINGS = {
     **{"ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_ARENA_MAX": "2", "OMP_NUM_THREADS": "1"},
     "PYTHONIOENCODING": "utf-8",
 }
-# What this thread starts gives way from its first moment, while it imports.
+# Processes that this thread starts have a low priority from the start, also while they import.
 STARTING = ThreadPoolExecutor(1, "readers", initializer=lower_priority)
 
 
@@ -47,20 +48,20 @@ class Job(Message):
     given: Upload | GivenRows
 
     def memory(self) -> int:
-        """Of a folder, the bytes of all that is in it."""
+        """The limit of address space in bytes; a folder counts with all files in it."""
         below = (one for path in self.given.files for one in (path, *path.rglob("*")))
         return MEMORY + FACTOR * sum(one.stat().st_size for one in below if one.is_file())
 
     def cpu_seconds(self) -> int:
-        if any(path.is_dir() for path in self.given.files):  # laid down by who has the server
+        if any(path.is_dir() for path in self.given.files):  # put there by the server's operator
             return SECONDS
         whole = sum(path.stat().st_size >> 20 for path in self.given.files)
         return min(CPU_SECONDS + whole, SECONDS)
 
 
 class Read(Message):
-    """Either what was read, or a class of `tacl.errors` with its message, or why nothing more can
-    be written: the number of an error of the system."""
+    """What was read; or the name of a class of `tacl.errors` with the message; or, in `full`, the
+    errno with which the disk refused to be written."""
 
     found: Submission | CompositionMethod | None = None
     error: str = ""
@@ -69,8 +70,8 @@ class Read(Message):
 
 
 async def read(job: Job, memory: int | None = None) -> Submission | CompositionMethod:
-    """What is stored now; of what the process leaves that is killed, nothing. Raises what is wrong
-    with the data, TooLarge and TooLate, and OSError where the disk is full."""
+    """What the job has stored. Nothing remains of the temporary files of a process that is killed.
+    Raises the errors of bad data, TooLarge and TooLate, and OSError if the disk is full."""
     memory = memory or await asyncio.to_thread(job.memory)
     with scratch(Home.at(job.home).path / "cache") as folder:
         return await _read(job, memory, folder)
@@ -103,7 +104,7 @@ async def _reader(memory: int, folder: Path) -> subprocess.Popen[bytes]:
     starting = STARTING.submit(_started, memory, folder)
     try:
         return await asyncio.wrap_future(starting)
-    except asyncio.CancelledError:  # nobody waits, and the thread may be about to start it
+    except asyncio.CancelledError:  # nobody waits any more, but the thread may still start it
         starting.add_done_callback(_end_started)
         raise
 
@@ -120,8 +121,9 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _started(memory: int, folder: Path) -> subprocess.Popen[bytes]:
-    """By `subprocess`, not by the event loop: that of Ray, uvloop, forks, and whatever lock another
-    thread holds at that moment is held in the child for ever; the loop then waits for it."""
+    """Start the process by `subprocess`, not by the event loop: Ray's, uvloop, forks, so that any
+    lock which another thread holds just then stays held in the child, and the loop waits for it.
+    """
     return subprocess.Popen(
         (sys.executable, "-m", "cluster.serving.preparing", str(memory)),
         stdin=subprocess.PIPE,
@@ -150,7 +152,7 @@ def _answer(job: Job, memory: int) -> Read:
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """It, and what it was raised from: of the readers of data sets that is two steps away."""
+    """The error and its causes: in errors of the readers of data sets it is two steps away."""
     while error is not None:
         yield error
         error = error.__cause__

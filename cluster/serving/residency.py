@@ -1,4 +1,4 @@
-"""What lies in memory and can be read again: what was used last, as far as it fits."""
+"""A cache for what can be read again: the least recently used values are dropped first."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ T = TypeVar("T")
 
 
 class Residency:
-    """What was read, by name, within `most` bytes: what was used longest ago goes first.
+    """Values by name, within `most` bytes; the least recently used are dropped first.
 
-    What the batch that is being answered has used stays until its end, also where that alone is
-    more. While something is read it comes on top.
+    Values that the current batch has used stay until its end, even if they alone are more than
+    `most`. A value that is being read comes on top.
     """
 
     def __init__(self, most: int) -> None:
         self.most, self.bytes = most, 0
-        self.hits = self.misses = 0  # of a batch each name counts once
-        self._kept: dict[str, tuple[Any, int]] = {}  # what was used last is last
-        self._used: set[str] = set()  # by this batch, so the last of what is kept
+        self.hits = self.misses = 0  # in a batch each name counts once
+        self._kept: dict[str, tuple[Any, int]] = {}  # value and bytes, the last used last
+        self._used: set[str] = set()  # names used by this batch, so the last ones of `_kept`
 
     @contextmanager
     def batch(self) -> Iterator[None]:
-        """What is asked for inside stays until the end. One at a time."""
+        """Keep what is requested in the block until its end. One batch at a time."""
         try:
             yield
         finally:
@@ -32,7 +32,8 @@ class Residency:
             self._shrink(self.most)
 
     def get(self, name: str, read: Callable[[str], T], size: Callable[[T], int]) -> T:
-        """`read`: by its name; `size`: bytes of what was read. Raises what `read` raises."""
+        """The value of a name, read unless it is in memory. `size`: bytes of a value. Raises what
+        `read` raises."""
         if name in self._used:
             return self._kept[name][0]
         if name in self._kept:
@@ -49,11 +50,11 @@ class Residency:
         return self._kept[name][0]
 
     def values(self) -> list[Any]:
-        """Also while another thread asks."""
+        """All values in memory; may be called while another thread calls `get`."""
         return [value for value, _ in list(self._kept.values())]
 
     def _shrink(self, most: int) -> None:
-        """To so many bytes, or to what the batch has used."""
+        """Drop values until at most `most` bytes are left, or only what the batch has used."""
         while self.bytes > most:
             oldest = next(iter(self._kept), None)
             if oldest is None or oldest in self._used:

@@ -1,4 +1,4 @@
-"""What Serve asks which replica a call goes to, in the process that makes the call."""
+"""Chooses for Serve the replica that a call goes to, in the process that makes the call."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cluster.serving.routing import keeper, ranked
 
 
 class Replicas:
-    """The predictors that this process may ask now, as Serve has told it."""
+    """Names of the predictors that this process may call now, as Serve reports them."""
 
     names: tuple[str, ...] = ()
 
@@ -24,8 +24,8 @@ RUNNING = Replicas()
 
 
 class AffinityRouter(RequestRouter):
-    """To the keeper of the model of a call's first question (`cluster.serving.routing`). Questions
-    of one keeper are in a call."""
+    """Sends a call to the keeper of the model of its first question (`cluster.serving.routing`);
+    all questions of a call have one keeper."""
 
     async def choose_replicas(
         self,
@@ -37,7 +37,7 @@ class AffinityRouter(RequestRouter):
         ongoing = {name: known.get(one.replica_id) or 0 for name, one in replicas.items()}
         wanted = ""
         if pending_request is not None:
-            pending_request.routing_context.should_backoff = True  # where none takes it
+            pending_request.routing_context.should_backoff = True  # if no replica takes it
             questions: list[Question] = pending_request.args[0]
             wanted = keeper(questions[0].model, tuple(sorted(replicas)))
         return [[replicas[n] for n in rank] for rank in ranked(wanted, ongoing, random.sample)]

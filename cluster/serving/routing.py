@@ -1,8 +1,9 @@
-"""Which predictor is asked: one that most likely has the model's vectors in its memory.
+"""Chooses the predictor for a model: one that most likely has the model's vectors in memory.
 
-Of the predictors that run one is the keeper of each vector (rendezvous hashing), and the keeper of
-most of a model's vectors is the keeper of the model. So each predictor holds a part of the vectors,
-and one that comes or goes moves only what it keeps. Pure; `cluster.serving.router` tells Serve.
+Rendezvous hashing makes one of the running predictors the keeper of each vector; the keeper of most
+of a model's vectors is the keeper of the model. So each predictor holds a part of the vectors, and
+when one starts or stops, only vectors that it keeps change their keeper. Pure;
+`cluster.serving.router` applies it in Serve.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from cluster.domain.compositions import Composition
 
 BUSY = 3  # calls on their way: one of many rows, one of few that is answered, and the next
 
-Sample = Callable[[Sequence[str], int], list[str]]  # so many of these, as `random.sample`
+Sample = Callable[[Sequence[str], int], list[str]]  # as `random.sample`
 
 
 def keeper(model: Composition, predictors: tuple[str, ...]) -> str:
-    """The name of one of them; empty where there is none."""
+    """The name of the predictor that keeps the model; empty if there is none."""
     used = [model.merged.digest] if model.merged else [t.vector.digest for t in model.terms]
     votes = Counter(_first(digest, predictors) for digest in used)
     most = max(votes.values(), default=0)
@@ -29,15 +30,15 @@ def keeper(model: Composition, predictors: tuple[str, ...]) -> str:
 
 
 def ranked(wanted: str, ongoing: Mapping[str, int], sample: Sample) -> list[list[str]]:
-    """Whom to ask, by the calls on their way to each: the one that is wanted unless it is busy,
-    then the less busy of two, whichever."""
+    """Predictors to try, in groups of which the less busy one is taken: first `wanted`, unless it
+    has BUSY calls on their way, then two at random. `ongoing`: calls on their way to each."""
     others = sample(sorted(ongoing), min(2, len(ongoing)))
     return [[wanted], others] if ongoing.get(wanted, BUSY) < BUSY else [others]
 
 
 @lru_cache(1 << 16)
 def _first(key: str, predictors: tuple[str, ...]) -> str:
-    """Of each predictor and key a number that only they decide: the highest wins."""
+    """The predictor whose hash with the key is the highest; empty if there is none."""
     return max(predictors, key=lambda name: _drawn(name, key), default="")
 
 

@@ -1,7 +1,7 @@
-"""Serving starts and stops: what keeps it from starting is refused first, in words of TACL's own.
+"""Starts and stops serving. What would keep it from starting is refused first, in TACL's own words.
 
-Ray Serve (2.60) would wait for what a predictor will never have, share a port with another server,
-and keep an address at which nothing was started.
+Ray Serve (2.60) would wait for resources that a predictor will never get, share a port with another
+server, and keep an address at which nothing was started.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from tacl import errors
 
 APP = "tacl"
 ENDING = 5.0  # seconds for a server that was stopped to give its port back
-PAUSE = 0.1  # seconds between two looks at it
+PAUSE = 0.1  # seconds between two checks of the port
 
 
 def start(home: Home, asked: Serving, say: Say = lambda line: None) -> str:
-    """Serve the API of a home's cluster; its URL. `say` hears what is waited for. BadConfig: on no
-    interface that is named, open to all on one that others reach, served at another place already,
-    which Serve would keep without a word, or at one that another program has. NotPlaceable: no
-    predictor fits."""
+    """Serve the API of a home's cluster; returns its URL. `say` receives what is waited for. Raises
+    BadConfig if no interface is named, if it would be open to all on one that others reach, if the
+    home is served at another address already (which Serve would keep silently), or if another
+    program has the address; NotPlaceable if no predictor fits."""
     require_safe(asked.host, asked.open_to_all)
     now = home.serving()
     if now is not None and (now.host, now.port) != (asked.host, asked.port):
@@ -40,9 +40,9 @@ def start(home: Home, asked: Serving, say: Say = lambda line: None) -> str:
             f"{asked.port}; stop that first: {home.command('serve')} --stop"
         )
     connect(home)
-    logging.getLogger("ray.serve").setLevel(logging.WARNING)  # else it tells the terminal its steps
+    logging.getLogger("ray.serve").setLevel(logging.WARNING)  # else it prints its steps
     running = home.running()
-    if running and not running.joined:  # else it grows, and its head may be another machine
+    if running and not running.joined:  # a joined one may grow, and its head be another machine
         _require_place(home, asked)
         if not serve.status().proxies:
             _require_free(home, asked.host, asked.port)
@@ -53,16 +53,16 @@ def start(home: Home, asked: Serving, say: Say = lambda line: None) -> str:
         with saying(asked, say):
             serve.run(built, name=APP, route_prefix="/")
         write(home.serving_file, asked)
-    except BaseException:  # it failed, or nobody waits for it any more
+    except BaseException:  # it failed, or the caller has given up
         if now is None:
-            serve.shutdown()  # it would keep its address, whatever is asked for next
+            serve.shutdown()  # else it keeps its address, whatever is requested next
         raise
     host = f"[{asked.host}]" if ":" in asked.host else asked.host
     return f"http://{host}:{asked.port}"
 
 
 def _require_place(home: Home, asked: Serving) -> None:
-    """NotPlaceable for what no predictor will ever have: Serve would wait for it."""
+    """Raises NotPlaceable for resources that the cluster lacks: Serve would wait for them."""
     there = ray.cluster_resources()
     for name, amount in (("CPU", asked.cpus), ("GPU", asked.gpus)):
         if amount > (most := there.get(name, 0)):
@@ -73,14 +73,14 @@ def _require_place(home: Home, asked: Serving) -> None:
 
 
 def _require_free(home: Home, host: str, port: int) -> None:
-    """BadConfig. Serve itself (ray 2.60) shares a port with what else of this user listens there,
-    such as the server of another home: requests would come to either."""
+    """Raises BadConfig if the address is taken: Serve itself (ray 2.60) shares a port with other
+    programs of this user, such as the server of another home, and requests would reach either."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     until = time.monotonic() + ENDING
     while True:
         try:
             return socket.create_server((host, port), family=family).close()
-        except (OSError, OverflowError) as error:  # a port has two bytes
+        except (OSError, OverflowError) as error:  # OverflowError: a port has two bytes
             if getattr(error, "errno", None) == errno.EADDRINUSE and time.monotonic() < until:
                 time.sleep(PAUSE)
                 continue
@@ -93,15 +93,15 @@ def _require_free(home: Home, host: str, port: int) -> None:
 
 
 def stop(home: Home) -> None:
-    """What is being answered is answered first."""
-    logging.getLogger("ray.serve").setLevel(logging.WARNING)  # as at the start
+    """Stop serving, after the requests under way are answered."""
+    logging.getLogger("ray.serve").setLevel(logging.WARNING)  # as in `start`
     home.serving_file.unlink(missing_ok=True)
     connect(home)
     serve.shutdown()
 
 
 def require_safe(host: str, open_to_all: bool) -> None:
-    if not host:  # as of a variable that is not set
+    if not host:  # such as from a variable that is not set
         raise errors.BadConfig("no interface is named, and that would be all of them; name one")
     if open_to_all and not is_loopback(host):
         raise errors.BadConfig(
