@@ -1,1 +1,1 @@
-"""What people's programs call."""
+"""The client that programs call."""

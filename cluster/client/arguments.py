@@ -1,4 +1,4 @@
-"""What a person gives a client, checked before anything is asked of a cluster."""
+"""Checks of arguments of the client, before a cluster is called."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def possible(options: type[M], chosen: Mapping[str, object]) -> M:
-    """Raises BadConfig, which names each option that is not possible."""
+    """The model of the chosen options. Raises BadConfig, which names all that are not possible."""
     try:
         return options.model_validate(chosen)
     except ValidationError as error:
@@ -33,21 +33,22 @@ def possible(options: type[M], chosen: Mapping[str, object]) -> M:
 
 
 def parted(given: Mapping[str, Any]) -> tuple[Reading, dict[str, Any]]:
-    """What keywords say of rows, and the others. Raises BadConfig."""
+    """Split keywords into those about reading rows and the others. Raises BadConfig."""
     said = given.keys() & Reading.model_fields
     rest = {name: value for name, value in given.items() if name not in said}
     return possible(Reading, {name: given[name] for name in said}), rest
 
 
 def listed(given: Sequence[str], what: str) -> list[str]:
-    """BadConfig for one text, whose letters would be as many."""
+    """The items as a list. Raises BadConfig for one text, whose letters would be the items."""
     if isinstance(given, str):
         raise BadConfig(f"{what} are a list, and one text was given: say [{given!r}]")
     return list(given)
 
 
 def one_text(classes: Sequence[str]) -> str:
-    """As names of classes travel. BadConfig where they would not arrive as they are."""
+    """Class names as one text, the way they are sent. Raises BadConfig if they would not arrive
+    unchanged."""
     text = ",".join(classes)
     if not all(classes) or class_names(text) != tuple(classes):
         raise BadConfig(
@@ -58,7 +59,7 @@ def one_text(classes: Sequence[str]) -> str:
 
 
 def require_checkpoint(checkpoint: str) -> None:
-    """BadCheckpoint for a path that leads nowhere, before torch is imported."""
+    """Raises BadCheckpoint for a path that does not exist, before torch is imported."""
     path = Path(os.path.expanduser(checkpoint))
     if not checkpoint.startswith("hf:") and not os.path.exists(path):
         raise BadCheckpoint(
@@ -69,8 +70,8 @@ def require_checkpoint(checkpoint: str) -> None:
 
 @contextmanager
 def uploadable(data: Data, how: dict[str, Any]) -> Generator[Path]:
-    """The file to upload; rows that a program holds are written to one of Parquet. BadConfig for
-    what a server decides by itself."""
+    """The file to upload; rows in memory are written to a temporary Parquet file. `how`: options
+    that a server decides by itself; raises BadConfig if one is given."""
     if given := [name for name, value in how.items() if value]:
         raise BadConfig(f"{', '.join(given)}: not over HTTP; submit where the home is")
     if isinstance(data, str | Path):
@@ -90,7 +91,7 @@ def uploadable(data: Data, how: dict[str, Any]) -> Generator[Path]:
 
 
 def raw_inputs(inputs: Sequence[str | bytes | Path], modality: Modality) -> list[str | bytes]:
-    """Each as `raw_input`. BadSample for none, and for one alone, whose letters would be as many
+    """`raw_input` of each. Raises BadSample for none, and for one text, whose letters would be the
     inputs."""
     if isinstance(inputs, str | bytes | Path):
         raise BadSample("inputs are a list, and one alone was given: ask [input]")
@@ -100,8 +101,8 @@ def raw_inputs(inputs: Sequence[str | bytes | Path], modality: Modality) -> list
 
 
 def raw_input(one: object, modality: Modality) -> str | bytes:
-    """A text as it is; a picture's bytes, checked. BadSample for what is neither, and for the name
-    of a file, where the base reads texts."""
+    """A checked text, or the checked bytes of a picture. Raises BadSample for anything else, and
+    for the name of a file if the base model reads texts."""
     from cluster.data.amounts import PICTURE_BYTES
     from cluster.data.validation import checked_image, checked_text
 
@@ -115,13 +116,13 @@ def raw_input(one: object, modality: Modality) -> str | bytes:
     if not isinstance(one, str | Path):
         raise BadSample(f"found {type(one).__name__} where a picture's path or bytes should be")
     path = Path(os.path.expanduser(one))
-    if not os.path.isfile(path):  # `is_file` raises for a text that is too long for a name
+    if not os.path.isfile(path):  # `Path.is_file` raises for a text that is too long for a name
         raise DataNotFound(f"no picture at {path.absolute()}; the base of this home reads pictures")
     with path.open("rb") as file:
-        raw = file.read(PICTURE_BYTES + 1)  # of a film, which is refused by so much
+        raw = file.read(PICTURE_BYTES + 1)  # enough to refuse what is larger, such as a film
     return checked_image(raw, str(path))
 
 
 def _is_file(text: str) -> bool:
-    """Whether this is the name of a file here, with its ending. What can be no name is none."""
+    """Whether the text is the name, with a suffix, of an existing file."""
     return os.path.isfile(text) and Path(text).suffix != ""

@@ -1,4 +1,4 @@
-"""What all cards say in the same words: the base, shares, where the files are."""
+"""Parts that all cards share: names of base models, percentages and commands."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from tacl.spec import BaseSpec, is_path
 
 
 def base_name(base: Base) -> str:
-    """Its name, without the folders of the machine that it lay on."""
+    """The name of the base model, without folders of the machine that it was read on."""
     spec = BaseSpec.parse(base.spec)
     name = Path(spec.name).name if _is_here(spec) else spec.name
     return str(replace(spec, name=name, weights=spec.weights and Path(spec.weights).name))
 
 
 def base_on_hub(base: Base) -> str | None:
-    """OWNER/NAME, for the metadata that hubs read; None where it was a file or is embedded."""
+    """OWNER/NAME of a base model, for the metadata that hubs read; None if it is not of a hub."""
     spec = BaseSpec.parse(base.spec)
     return spec.name if spec.scheme == "hf" and not _is_here(spec) else None
 
@@ -37,7 +37,7 @@ def shell(*lines: list[str]) -> str:
 
 
 def fetching(out: str) -> str:
-    """How the files come from where they are; nothing is to be said of a folder."""
+    """How to download the files from a hub; empty if `out` is a folder."""
     if not hub.is_repository(out):
         return ""
     name = hub.Repository.parse(out).name
@@ -46,5 +46,5 @@ def fetching(out: str) -> str:
 
 
 def importing(out: str, task: str) -> str:
-    """The same in another home."""
+    """The command that imports the files into another home."""
     return shell(["tacl", "import", task, out, "--data", "DATA"])

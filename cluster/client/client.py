@@ -1,4 +1,4 @@
-"""What the command line, jobs and people's own programs call.
+"""The client that the command line, jobs and users' own programs call.
 
     client = Client("~/.tacl")
     client.up("embedded")
@@ -7,8 +7,8 @@
     client.compose("alice", ["+faces", "-digits"])
     client.query("alice", ["picture.png"])
 
-Ray is imported when a cluster is used, torch never. Whatever goes wrong is raised as a class of
-`tacl.errors`, also when it went wrong inside the cluster.
+Ray is imported when a cluster is used, torch never. Errors are raised as classes of `tacl.errors`,
+also those from inside the cluster.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class Client(ClusterOperations, TaskOperations, ModelOperations):
     def import_checkpoint(
         self, name: str, checkpoint: str | Path, data: Data, **how: Unpack[ImportKeywords]
     ) -> Imported:
-        """A fine-tuned checkpoint of this home's base, a PEFT LoRA adapter, or a vector of another
-        home, as a task's vector: a path, or hf:OWNER/NAME[@REVISION] of a hub.
+        """Import a fine-tuned checkpoint of this home's base, a PEFT LoRA adapter, or a vector of
+        another home, as the vector of a new task: a path, or hf:OWNER/NAME[@REVISION] of a hub.
 
-        `data` give classes, head, validation and test rows; `how` as for `submit`, but that the
-        vector stays as it was found unless refresh="on_arrival" is asked for. Raises BadCheckpoint,
+        From `data` come classes, head, validation and test rows; `how` as for `submit`, except that
+        the vector is not refreshed unless refresh="on_arrival" is given. Raises BadCheckpoint,
         BaseMismatch, and what `submit` raises; nothing is stored then.
         """
         checked_name(name)
@@ -83,8 +83,8 @@ class Client(ClusterOperations, TaskOperations, ModelOperations):
         progress: Callable[[str], None] | None = None,
         measuring: Callable[[RunStatus], None] | None = None,
     ) -> Exported:
-        """The user's model as a checkpoint for another library, in the new folder `out`, or in the
-        repository hf:OWNER/NAME of a hub; private there, unless `public`.
+        """Export the user's model as a checkpoint for another library, into the new folder `out` or
+        the repository hf:OWNER/NAME of a hub, which is private unless `public`.
 
         See `cluster.client.export.export`, also for what is raised.
         """
@@ -102,7 +102,7 @@ class Client(ClusterOperations, TaskOperations, ModelOperations):
         licence: str | None = None,
         public: bool = False,
     ) -> ExportedVector:
-        """NAME[@ALIAS|@vN] with its head, for another home of this base; `out` as for `export`.
+        """Export NAME[@ALIAS|@vN] with its head, for a home of the same base; `out` as in `export`.
 
         See `cluster.client.export.export_vector`, also for what is raised.
         """

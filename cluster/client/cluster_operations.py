@@ -1,4 +1,4 @@
-"""The cluster of a home: starting, checking and serving it, and who holds its tokens."""
+"""Operations on the cluster of a home: starting, checking and serving it, and its tokens."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 class ClusterOperations(Session):
     def init(self, base: str, generic: str | None = None, cpus: int | None = None) -> str:
-        """Write what `up` uses where it is not told otherwise; the path of the file. Raises
-        BadConfig where the home is there already, or where `generic` is needed, and DataNotFound.
+        """Write the settings that `up` uses unless told otherwise; returns the path of the file.
+        Raises BadConfig if the home exists already or `generic` is needed, and DataNotFound.
         """
         from cluster.runtime import config
         from cluster.runtime.launch import absolute
@@ -48,18 +48,18 @@ class ClusterOperations(Session):
         address: str | None = None,
         insecure: bool = False,
     ) -> StartedCluster:
-        """Start the cluster of this home and wait until it answers; harmless when it runs already.
+        """Start the cluster of this home and wait until it answers; harmless if it runs already.
 
         Args:
-            base, generic: needed the first time only; without them, or cpus, those of `init`.
+            base, generic: needed the first time only; by default these, and cpus, are of `init`.
             storage: the first time, where blobs and checkpoints are kept: a directory or
                 s3://BUCKET/PREFIX; default the home.
             registry: the first time, its URL; default SQLite in the home.
-            address: HOST:PORT of a Ray cluster to join, all of whose nodes see the storage.
-            insecure: join it also when it asks nobody for a token.
+            address: HOST:PORT of a Ray cluster to join, all of whose nodes can read the storage.
+            insecure: join it even if it requires no token.
 
-        Raises HomeInUse when the home has or serves another base, BaseNotFound, BadBase,
-        DataNotFound ... when they cannot be used.
+        Raises HomeInUse if the home has or serves another base; BaseNotFound, BadBase,
+        DataNotFound ... if these cannot be used.
         """
         from cluster.runtime import config
         from cluster.runtime.launch import start
@@ -69,12 +69,12 @@ class ClusterOperations(Session):
         told = config.read(self.home)
         data, place = (None if value is None else str(value) for value in (generic, storage))
         chosen = Founding(base or told.base, data or told.generic, place, registry)
-        if address is None:  # else the cluster that is joined has the CPUs that it has
+        if address is None:  # else the joined cluster decides how many CPUs there are
             cpus = cpus or told.cpus
         return start(self.home, chosen, cpus, address, insecure, progress or (lambda line: None))
 
     def down(self) -> bool:
-        """Stop the cluster; False when none runs. Work that is owed goes on at the next `up`."""
+        """Stop the cluster; False if none runs. Owed work continues at the next `up`."""
         from cluster.runtime.launch import stop
 
         self._require_here("down")
@@ -85,8 +85,8 @@ class ClusterOperations(Session):
         return stop(self.home)
 
     def doctor(self, migrate: bool = False) -> Iterator[Check]:
-        """Checks of this machine and home, one after the other; first, with `migrate`, its registry
-        is brought to the schema of this version. HomeInUse while its cluster runs."""
+        """Check this machine and home, one check after the other. With `migrate`, its registry is
+        migrated to the schema of this version first; raises HomeInUse while its cluster runs."""
         from cluster.runtime.doctor import checks, migrated
 
         if migrate:
@@ -100,19 +100,19 @@ class ClusterOperations(Session):
         yield from checks(self.home, self.cluster, references)
 
     def cluster(self) -> Resources:
-        """Nodes, CPUs and GPUs, all and free."""
+        """Nodes, CPUs and GPUs of the cluster, all and free."""
         return self.coordinator.cluster()
 
     def collect(self, dry_run: bool = False) -> CollectedGarbage:
-        """Delete files that nothing refers to, and count them; in a dry run, count them alone."""
+        """Delete files that nothing refers to, and count them; a dry run only counts them."""
         return self.coordinator.collect(dry_run)
 
     def backup(
         self, target: str | Path, progress: Callable[[int, int], None] | None = None
     ) -> BackedUp:
-        """Copy this home, which may run, to a directory or s3://BUCKET/PREFIX; again to the same
-        target, what is new. `progress` hears (files done, of how many). Raises BadConfig,
-        HomeInUse, CorruptBlob."""
+        """Copy this home, which may run, to a directory or s3://BUCKET/PREFIX; to a target that has
+        a backup of it, only what is new. `progress` receives (files done, files in all). Raises
+        BadConfig, HomeInUse, CorruptBlob."""
         from cluster.runtime.backup import backup
 
         self._require_here("a backup")
@@ -126,7 +126,7 @@ class ClusterOperations(Session):
         storage: str | Path | None = None,
         registry: str | None = None,
     ) -> Restored:
-        """Make this home, which is not there yet, from a backup; `storage` and `registry` as for
+        """Make this home, which must not exist yet, from a backup; `storage` and `registry` as for
         `up`. Raises DataNotFound, HomeInUse, CorruptBlob."""
         from cluster.runtime.backup import restore
 
@@ -146,8 +146,8 @@ class ClusterOperations(Session):
         ingresses: int = 1,
         progress: Callable[[str], None] | None = None,
     ) -> Served:
-        """Serve the HTTP API of this home's cluster. `progress` hears what is waited for, and for
-        how long. Raises BadConfig, see `cluster.serving.starting.start`."""
+        """Serve the HTTP API of this home's cluster. `progress` receives what is waited for, and
+        for how long. Raises BadConfig and NotPlaceable, see `cluster.serving.starting.start`."""
         from cluster.serving.starting import start
         from cluster.storage.home import Serving
 
@@ -165,7 +165,7 @@ class ClusterOperations(Session):
         return Served(url=url, open_to_all=open_to_all)
 
     def stop_serving(self) -> bool:
-        """What is being answered is answered first; False when nothing was served."""
+        """Stop serving, after the requests under way are answered; False if nothing was served."""
         from cluster.serving.starting import stop
 
         self._require_here("serve")
@@ -176,32 +176,32 @@ class ClusterOperations(Session):
     def issue_token(
         self, user: str, role: Role = "user", days: float | None = 365.0
     ) -> IssuedToken:
-        """A new token for a user, which is kept nowhere and ends after so many days."""
+        """Issue a token, which is stored nowhere and expires after `days` (None: never)."""
         token, hashed = _new_token()
         issued = self.coordinator.issue_token(self.context(), user, role, hashed, days)
         return issued.model_copy(update={"token": token})
 
     def rotate_token(self, token: str) -> IssuedToken:
-        """A new token in place of the one that `tokens` shows as `token`; the old one lives on for
-        an hour."""
+        """Issue a token in place of the one that `tokens` shows as `token`; the old one stays valid
+        for an hour."""
         new, hashed = _new_token()
         issued = self.coordinator.rotate_token(self.context(), token, hashed)
         return issued.model_copy(update={"token": new})
 
     def tokens(self, whose: str | None = None, after: str = "") -> Sequence[TokenStatus]:
-        """Who holds tokens, and of which role; the tokens themselves are kept nowhere. Of PAGE
-        users at a time: the next ones come `after` the last."""
+        """Users who hold tokens, and with which roles; the tokens themselves are stored nowhere.
+        PAGE users at a time: pass the last one as `after` for the next."""
         return self.coordinator.tokens(whose, after)
 
     def usage(self, whose: str | None = None, after: str = "") -> Sequence[Usage]:
-        """What each user has of the cluster, and the most that one may have over HTTP; PAGE users
-        at a time, as `tokens`."""
+        """What each user has of the cluster, and the limits over HTTP; PAGE users at a time, as in
+        `tokens`."""
         return self.coordinator.usage(whose, after)
 
     revoke_tokens = asking(CoordinatorAPI.revoke_tokens)
 
 
 def _new_token() -> tuple[str, str]:
-    """And its sha256, which is all that leaves this process."""
+    """A random token, and its sha256, which is all that is sent from this process."""
     token = secrets.token_urlsafe(32)
     return token, hashlib.sha256(token.encode()).hexdigest()

@@ -1,10 +1,8 @@
-"""A user's model as a checkpoint for another library, and a vector for another home.
-
-A model is measured first.
+"""Exports a user's model as a checkpoint for another library, and a vector for another home.
 
 Other libraries run an ordinary model, theta0 + sum c tau. For linearized vectors that is an
-approximation: its accuracy is measured beside the exact one, written into the card and told; when
-too much is lost the export is refused unless that was accepted.
+approximation. So its accuracy is measured first, beside the exact one, written into the card and
+returned; if too much is lost, the export is refused unless that was accepted.
 """
 
 from __future__ import annotations
@@ -40,7 +38,7 @@ from tacl.vectors.vector import TaskVector
 if TYPE_CHECKING:
     from cluster.client.client import Client
 
-ACCEPTED_LOSS = 0.02  # of the mean accuracy; a test set of 300 rows tells less apart
+ACCEPTED_LOSS = 0.02  # of the mean accuracy; 300 test rows cannot tell a smaller difference apart
 
 Say = Callable[[str], None]
 Measuring = Callable[[RunStatus], None]
@@ -57,11 +55,11 @@ def export(
     say: Say | None = None,
     measuring: Measuring | None = None,
 ) -> Exported:
-    """Writes the new folder `out`, or pushes to the repository hf:OWNER/NAME. `say` is told what is
-    done, `measuring` how far the measurement is.
+    """Write the new folder `out`, or push to the repository hf:OWNER/NAME. `say` receives what is
+    being done, `measuring` the status of the measurement.
 
     Raises BadConfig (folder or format), NoComposition, what a hub raises
-    (`tacl.interchange.hub`), and Inexact when the ordinary model loses more than ACCEPTED_LOSS
+    (`tacl.interchange.hub`), and Inexact if the ordinary model loses more than ACCEPTED_LOSS
     against the exact one and `accept` is not set.
     """
     settings = client.home.founded()
@@ -115,10 +113,11 @@ def export_vector(
     licence: str | None = None,
     public: bool = False,
 ) -> ExportedVector:
-    """One vector with its head, bit for bit; `vector` is NAME[@ALIAS|@vN], `out` as for `export`.
+    """Write one vector with its head, bit for bit; `vector` is NAME[@ALIAS|@vN], `out` as in
+    `export`.
 
     Raises BadRecipe, also for a sign or a coefficient, UnknownTask, UnknownVector, CorruptBlob, and
-    as `export`.
+    what `export` raises for `out`.
     """
     term, base = parse_term(vector), client.home.founded().base
     if term.coefficient != 1:
@@ -131,7 +130,7 @@ def export_vector(
     place.require_ready()
     blobs = client.home.blobs()
     file, head_file = blobs.local_path(found.blob), blobs.local_path(found.head_blob)
-    digest = TaskVector.load(file).digest  # a damaged file goes nowhere
+    digest = TaskVector.load(file).digest  # raises for a damaged file
     head = Head.from_params(load_file(head_file)).narrow()
     task = client.task(found.task)
     first = min(client.vectors(found.task), key=lambda one: one.version)
@@ -157,7 +156,7 @@ def export_vector(
 
 
 def _vector(client: Client, term: Term) -> VectorStatus:
-    """UnknownVector where the task has no such version."""
+    """The version that a term names. Raises UnknownVector if the task has no such version."""
     version = term.version
     if term.alias is not None:
         version = client.aliases(term.name).aliases.get(term.alias, 0)
@@ -170,7 +169,8 @@ def _vector(client: Client, term: Term) -> VectorStatus:
 def _measured(
     client: Client, user: str, accept: bool, measuring: Measuring | None
 ) -> tuple[Composition, Evaluated, float]:
-    """The model, its accuracies, and the mean of those as one ordinary model. Raises Inexact."""
+    """The model, its accuracies, and their mean as one ordinary model. Raises Inexact, and
+    BadRecipe if the model or its heads change meanwhile."""
     model = client.composition(user)
     measured = client.evaluate(user, measuring, materialized=True)
     if client.composition(user) != model:
@@ -196,7 +196,7 @@ def _write(materials: Materials, model: Composition, format: Format, folder: Pat
 
 
 def _inputs(backbone: Backbone) -> dict[str, Any]:
-    """What the card says about preprocessing."""
+    """Preprocessing and pooling, for the card."""
     pooling = getattr(backbone.encoder, "pooling", None)
     return {**backbone.inputs.description(), "pooling": pooling}
 
@@ -207,7 +207,7 @@ def _row(client: Client, materials: Materials, term: RecipeTerm, accuracy: TaskA
     try:
         submission = client.task(ref.task).submission
         made = next(v for v in client.vectors(ref.task) if v.version == ref.version)
-    except UnknownTask:  # it was removed, and the model works on
+    except UnknownTask:  # it was removed, and the model keeps working
         return row
-    assert submission is not None  # on its own machine it is told
+    assert submission is not None  # only servers leave it out
     return replace(row, config=made.config, train_rows=submission.train.rows)

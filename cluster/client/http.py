@@ -1,8 +1,8 @@
-"""A cluster spoken to over HTTP: the methods of the coordinator and predictor, as requests.
+"""A cluster over HTTP: the methods of the coordinator and predictor, as requests.
 
-What the server refuses is raised as the class that it was there; what it cannot answer now (it is
-busy, or a process of it was lost) is asked again for a while. Every request is idempotent, by its
-key or by what it asks.
+Errors of the server are raised as the same classes here. What it cannot answer now (it is busy, or
+a process of it was lost) is requested again for a while: every request is idempotent, by its key or
+by its content.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 SECONDS = 120.0
-UPLOAD_SECONDS = 1800.0  # others' data sets are read before, and each row is checked
-RETRY_SECONDS = 30.0  # seconds in which a request is asked again
+UPLOAD_SECONDS = 1800.0  # data sets of others may be read first, and each row is checked
+RETRY_SECONDS = 30.0  # seconds during which a request is repeated
 PAUSE = 0.5  # seconds, where the server names none
 # The connection was lost with the request on its way.
 LOST = httpx2.ReadError, httpx2.WriteError, httpx2.RemoteProtocolError
@@ -51,7 +51,7 @@ ROUTES = "/-/routes"  # what a 404 of Serve's proxy advises, while it has no app
 
 
 def _said(reading: Reading) -> dict[str, str]:
-    """As fields of a form. Raises BadConfig for names of classes that would not arrive."""
+    """`reading` as form fields. Raises BadConfig for class names that would arrive changed."""
     fields = reading.model_dump(exclude_none=True)
     return fields | ({"classes": one_text(fields["classes"])} if "classes" in fields else {})
 
@@ -86,8 +86,8 @@ OPERATIONS = {
 
 
 class Server:
-    """One server and one token, by default $TACL_TOKEN. `http` takes the place of the network.
-    Raises BadConfig for what is no URL, and no token."""
+    """One server and one token, by default $TACL_TOKEN. `http`: used instead of the network. Raises
+    BadConfig for a malformed URL or token."""
 
     def __init__(
         self, url: str, token: str | None = None, http: httpx2.Client | None = None
@@ -150,7 +150,7 @@ class Server:
     def query(
         self, user: str, inputs: Sequence[bytes | str], tasks: Sequence[str] | None
     ) -> Answers:
-        """Of the user's model as it is when the question arrives."""
+        """Answers of the user's model, as it is when the request arrives."""
         body = {"user": user, "inputs": _wire(inputs), "tasks": tasks}
         return self.call("POST", "predict", Answers, json=body)
 
@@ -159,7 +159,7 @@ class Server:
         return self.call("POST", "explain", Explanations, json=body)
 
     def predict(self, user: str, inputs: Sequence[bytes | str], task: str | None) -> Table:
-        """As `cluster.data.answers.answer_table`; as many inputs as fit into a request."""
+        """A table as of `cluster.data.answers.answer_table`; one request must hold the inputs."""
         from cluster.data.answers import ARROW
         from cluster.data.predicting import as_stream, read
 
@@ -179,7 +179,7 @@ class Server:
         context: RequestContext | None = None,
         **content: Any,
     ) -> T:
-        """The answer. Raises what the server raised, or ClusterNotRunning."""
+        """Send a request; returns the answer. Raises the server's error, or ClusterNotRunning."""
         key = _key(context.request_id) if context and verb != "GET" else {}
         answer = self._asked(verb, path, key, content)
         try:
@@ -221,7 +221,7 @@ class Server:
             if isinstance(error, lost):
                 return error
             raise self._silent(error) from error
-        except ValueError as error:  # a text that is no UTF-8, a number that JSON has not
+        except ValueError as error:  # text that is not UTF-8, or a number that JSON cannot write
             raise BadConfig(f"what is asked cannot be sent: {error}") from error
 
     def _silent(self, error: httpx2.HTTPError) -> ClusterNotRunning:
@@ -232,11 +232,11 @@ class Server:
 
 
 class _RemoteCoordinator:
-    """`CoordinatorAPI` by the table of operations, and by hand what is not one request."""
+    """`CoordinatorAPI` over HTTP: by OPERATIONS, and by own methods where that is not enough."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
-        # what to ask again, by run: under the same key, for the same answer
+        # by run, the request to repeat under the same key to get its result
         self._evaluations: dict[str, tuple[RequestContext, str, dict[str, Any]]] = {}
 
     def __getattr__(self, method: str) -> Callable[..., Any]:
@@ -254,7 +254,7 @@ class _RemoteCoordinator:
         place = path.format_map({name: _quoted(value) for name, value in given.items()})
         _require_names(method, place)
         rest = {name: value for name, value in given.items() if f"{{{name}}}" not in path}
-        if verb == "GET":  # a query has no null; of a body it is not the same as nothing
+        if verb == "GET":  # a query has no null; in a body, null is not the same as absent
             rest = {name: value for name, value in rest.items() if value is not None}
         content = {"params" if verb == "GET" else "json": rest} if rest else {}
         return self._server.call(verb, place, _returned(method), context, **content)
@@ -285,7 +285,8 @@ class _RemoteCoordinator:
         return QueuedRun(run_id=run_id)
 
     def evaluation(self, context: RequestContext, run_id: str) -> Evaluated | None:
-        """Asked for again: so a server tells of one."""
+        """Repeat the request of an evaluation, which is how a server reports its result. Raises
+        UnknownRun for a run that was not started here."""
         if run_id not in self._evaluations:
             raise UnknownRun(f"evaluation {run_id} was not asked for here; ask for it again")
         return self._evaluated(*self._evaluations[run_id]).result
@@ -297,18 +298,18 @@ class _RemoteCoordinator:
 
 
 def _require_names(method: str, place: str) -> None:
-    """BadConfig for an empty one: it would be another question."""
+    """Raises BadConfig for an empty name in a path, which would make it another request."""
     if not all(place.split("/")):
         raise BadConfig(f"{method}: a name that is asked about is empty")
 
 
 def _key(request_id: str) -> dict[str, str]:
-    """Whatever letters it has: a header has few. Those that it has stay as they are."""
+    """The header of an idempotency key; characters that a header cannot have are escaped."""
     return {"idempotency-key": quote(request_id, string.punctuation.replace("%", ""))}
 
 
 def _quoted(value: object) -> str:
-    """As a part of a path. What is no UTF-8 becomes what is no name, and the server says so."""
+    """A value as part of a path. What is not UTF-8 becomes no valid name; the server says so."""
     return quote(str(value), "", errors="replace")
 
 
@@ -330,9 +331,9 @@ def _reader(form: Any) -> TypeAdapter[Any]:
 
 
 def _pause(answer: httpx2.Response | httpx2.HTTPError) -> float | None:
-    """Seconds after which to ask again; None for what is an answer. An error that is not of TACL is
-    the proxy's: the process behind it was lost, or its application is being started. An exception
-    is a lost connection."""
+    """Seconds after which to repeat a request; None if its answer is final. An error that is not of
+    TACL is of the proxy: the process behind it was lost, or its application is being started. An
+    exception is a lost connection."""
     if isinstance(answer, httpx2.HTTPError):
         return PAUSE
     if answer.status_code in (429, 503):
@@ -344,12 +345,12 @@ def _pause(answer: httpx2.Response | httpx2.HTTPError) -> float | None:
 
 
 def _has_no_application(answer: httpx2.Response) -> bool:
-    """So says Serve's proxy until it is told of one; its 404 has no other mark."""
+    """Whether Serve's proxy answers that it knows no application yet; its 404 has no other mark."""
     return answer.status_code == 404 and ROUTES in answer.text
 
 
 def _raised(answer: httpx2.Response) -> TaclError:
-    """As the class that the server raised."""
+    """The error of an answer, of the class that the server raised."""
     found = _error(answer)
     if found is None:
         return ClusterNotRunning(f"an answer {answer.status_code} that is not of TACL")

@@ -1,5 +1,5 @@
-"""Keywords of the client's methods, for whoever writes a program: type checkers read no pydantic
-model. What they mean, and what is refused, is declared by the models of `cluster.domain`."""
+"""Keywords of the client's methods, for type checkers, which do not read pydantic models. The
+models of `cluster.domain` declare what they mean and which values are refused."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Rows = Callable[[int, int], None]  # rows checked, rows to check
 
 
 class ReadingKeywords(TypedDict, total=False):
-    """Of `cluster.domain.tasks.Reading`."""
+    """Fields of `cluster.domain.tasks.Reading`."""
 
     input_column: str | None
     label_column: str | None
@@ -24,7 +24,7 @@ class ReadingKeywords(TypedDict, total=False):
 
 
 class TrainingKeywords(ReadingKeywords, total=False):
-    """And of `cluster.domain.tasks.Options`."""
+    """These, and the fields of `cluster.domain.tasks.Options`."""
 
     penalty: Literal[Sampled, "none"]
     norm: Norm | None
@@ -48,7 +48,7 @@ class TrainingKeywords(ReadingKeywords, total=False):
 
 
 class ImportKeywords(TrainingKeywords, total=False):
-    """And those of `submit` that a vector which was made elsewhere leaves open."""
+    """These, and the keywords of `submit` that also apply to a vector which was made elsewhere."""
 
     owner: str | None
     private: bool
@@ -60,8 +60,9 @@ class ImportKeywords(TrainingKeywords, total=False):
 
 
 class CompositionKeywords(ReadingKeywords, total=False):
-    """And what a composition learns from: of `cluster.domain.compositions.LearnedFrom`, but that
-    rows may be held by the program, and of `CompositionMethod`."""
+    """Those of reading, and what a composition learns from: the fields of
+    `cluster.domain.compositions.LearnedFrom`, whose rows may also be in memory, and `select` of
+    `CompositionMethod`."""
 
     fit: Data | None
     shots: int | None

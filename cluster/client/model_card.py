@@ -21,8 +21,8 @@ POOLINGS = {  # of tokens [B, L, D] and their mask [B, L, 1]
 
 @dataclass(frozen=True)
 class CardRow:
-    """One term of the recipe; `accuracy` as `tacl evaluate` gives it for its task. Of a task that
-    was removed there is no more than that."""
+    """One term of the recipe; `accuracy` as in `tacl evaluate` for its task. `config` and
+    `train_rows` are missing if the task was removed."""
 
     term: RecipeTerm
     classes: tuple[str, ...]
@@ -47,7 +47,7 @@ class Card:
     inputs: Mapping[str, Any]  # preprocessing
     answering: tuple[str, ...]  # tasks that an input may be of
     out: str  # a folder's name, or hf:OWNER/NAME
-    accepted: bool = False  # what is lost as one ordinary model
+    accepted: bool = False  # whether the loss as one ordinary model was accepted
 
 
 def text_of(card: Card) -> str:
@@ -105,8 +105,8 @@ def _metadata(card: Card) -> str:
 
 
 def _measured(card: Card) -> dict[str, TaskAccuracy]:
-    """By task, what was measured on its test rows; of what a model was fitted to, on those that
-    were held out."""
+    """Accuracies by task on its test rows; for the task that a model was fitted to, on the held-out
+    rows."""
     found, target = {row.task: row.accuracy for row in card.rows}, card.model.target
     if target is not None and target.name in card.measured.per_task:
         found[target.name] = card.measured.per_task[target.name]
@@ -133,7 +133,7 @@ def _tasks(card: Card) -> str:
 
 
 def _line(*cells: str) -> str:
-    """Of a table."""
+    """A row of a table."""
     return f"| {' | '.join(cells)} |"
 
 
@@ -145,7 +145,7 @@ def _coefficient(term: RecipeTerm) -> str:
 
 
 def _unnamed(card: Card) -> str:
-    """Where the task is known and where it is not, beside what no vector is needed for."""
+    """Accuracies with the task known and unknown, and those of a classifier on the frozen base."""
     found = card.measured
     base = "a classifier on the frozen base, fitted on the same rows"
     lines = [
@@ -171,7 +171,7 @@ def _exactness(card: Card) -> str:
 # -- how to use it
 
 
-LOADED = {  # by the format, where the card says nothing more
+LOADED = {  # code by format, for formats whose code depends on nothing else
     "open_clip": """import json
 import open_clip
 import torch
@@ -262,8 +262,9 @@ def _origin(card: Card) -> str:
 
 
 def _commands(card: Card) -> str:
-    """A factor that a grid found is in the coefficients: their plain sum is the model, but for the
-    head of what it was fitted to."""
+    """The commands that make the model again. A factor that a grid found is already in the
+    coefficients: their plain sum is the model, unless the grid was fitted to a new task, whose head
+    a sum does not have."""
     method, target = card.model.method, card.model.target
     is_sum = method == "sum" or (method == "grid" and target is None)
     how = [] if is_sum else ["--method", method]
@@ -278,7 +279,7 @@ def _commands(card: Card) -> str:
 
 
 def _repeating(card: Card) -> str:
-    """What the commands need beside themselves."""
+    """What the commands need to make the same model again."""
     parts = [
         "in the home of these versions. Elsewhere the same task becomes another vector, since a "
         "training and a refresh see samples of the tasks that are there then; "

@@ -1,4 +1,4 @@
-"""Vectors, the models that are composed of them, and their answers."""
+"""Operations on vectors, on the models composed of them, and queries."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from cluster.data.sources import Data
 
 R = TypeVar("R")
-POLL = 0.5  # seconds between two looks at a run
+POLL = 0.5  # seconds between two requests for the status of a run
 
 
 class ModelOperations(Session):
     def vectors(self, name: str | None = None) -> Sequence[VectorStatus]:
-        """Every version of every vector, without their curves, or of one task's. Raises
+        """All versions of all vectors, without their curves, or those of one task. Raises
         UnknownTask."""
         found: list[VectorStatus] = []
         after = ""
@@ -48,11 +48,11 @@ class ModelOperations(Session):
     compare = asking(CoordinatorAPI.compare)
 
     def aliases(self, name: str) -> AliasReport:
-        """What the aliases of a task mean, and every change of them. Raises UnknownTask."""
+        """The versions that a task's aliases mean, and all changes of them. Raises UnknownTask."""
         ask, context = self.coordinator.aliases, self.context()
         found = ask(context, name)
         history = [*found.history]
-        # A server of before tells all of them each time.
+        # A server of an earlier version returns all of them each time.
         while len(history) >= PAGE and (page := ask(context, name, len(history)).history):
             if page[0] == history[0]:
                 break
@@ -70,14 +70,14 @@ class ModelOperations(Session):
         expected: int | None = ANY,
         request_id: str | None = None,
     ) -> MovedAlias:
-        """Let NAME@ALIAS mean a version, if it means `expected` now (None: nothing yet; ANY:
-        whatever). Raises AliasMoved when somebody moved it meanwhile."""
+        """Move NAME@ALIAS to a version, if it means `expected` now (None: nothing yet; ANY: not
+        checked). Raises AliasMoved if somebody moved it meanwhile."""
         context = self.context(request_id)
         return self.coordinator.move_alias(context, name, alias, version, expected)
 
     def roll_back(self, name: str, alias: str) -> MovedAlias:
-        """Let an alias mean again what it meant before. Raises UnknownVector when it never meant
-        anything else, AliasMoved when somebody moves it meanwhile."""
+        """Move an alias back to the version before. Raises UnknownVector if it never meant another
+        one, AliasMoved if somebody moves it meanwhile."""
         moves = [move for move in self.aliases(name).history if move.name == alias]
         if not moves or moves[-1].came_from is None:
             raise UnknownVector(f"{name}@{alias} meant no other version to go back to")
@@ -88,7 +88,7 @@ class ModelOperations(Session):
     users = asking(CoordinatorAPI.users)
 
     def composition(self, user: str) -> Composition:
-        """The user's model. Raises NoComposition, or Erased: it needs what was purged."""
+        """The user's model. Raises NoComposition, or Erased if it needs what was purged."""
         with self._naming(user):
             return self.coordinator.composition(self.context(), user)
 
@@ -109,8 +109,8 @@ class ModelOperations(Session):
     ) -> Composition:
         """Make `terms`, such as +faces or -0.5*digits, the user's model; versions are pinned.
 
-        With `method`, anything but a sum, and its data: see `start_composition`; waits for the
-        model then.
+        With a `method` other than sum, and its data, start a run and wait for the model; see
+        `start_composition`.
         """
         terms = listed(terms, "terms")
         if method == "sum" and not data:
@@ -130,14 +130,14 @@ class ModelOperations(Session):
         progress: Rows | None = None,
         **data: Unpack[CompositionKeywords],
     ) -> CompositionRun:
-        """Queue a composition by a method of `cluster.domain.methods`; returns at once. When it is
-        ready it is the user's model, unless they compose something else meanwhile.
+        """Queue a composition by a method of `cluster.domain.methods`, without waiting for it. When
+        it is ready it becomes the user's model, unless they compose something else meanwhile.
 
         Args:
-            progress: is told how many rows are checked.
+            progress: receives how many rows are checked, and how many there are.
             data: `fit`, labelled rows of a new task, and `shots`, how many of each class are
-                learned; or `adapt`, unlabelled inputs; `select`, such as blockwise:2; input_column,
-                label_column and classes as for `submit`.
+                learned from; or `adapt`, unlabelled inputs; `select`, such as blockwise:2;
+                input_column, label_column and classes as for `submit`.
 
         Raises BadConfig, BadRecipe, MixedRegimes, and the errors of bad data and of `compose`.
         """
@@ -157,7 +157,8 @@ class ModelOperations(Session):
         progress: Callable[[CompositionRun], None] | None = None,
         poll: float = POLL,
     ) -> CompositionRun:
-        """Raises UnknownRun, and RunFailed with the cause when it failed or was cancelled."""
+        """Wait until a composition run is ready. Raises UnknownRun, and RunFailed with the cause if
+        it failed or was cancelled."""
         while (found := self.composition_run(user, run_id)).is_owed:
             if progress is not None:
                 progress(found)
@@ -173,7 +174,8 @@ class ModelOperations(Session):
         without: bool = False,
         terms: Sequence[str] = (),
     ) -> str:
-        """Have the user's model evaluated; the run's id, for `evaluation`. NoComposition."""
+        """Start an evaluation of the user's model, as `evaluate`; returns the id of the run, for
+        `evaluation`. Raises NoComposition."""
         asked = (user, materialized, without, listed(terms, "terms"))
         with self._naming(user):
             return self.coordinator.evaluate(self.context(), *asked).run_id
@@ -186,18 +188,19 @@ class ModelOperations(Session):
         without: bool = False,
         terms: Sequence[str] = (),
     ) -> Evaluated:
-        """Accuracies of the user's model on the test splits of its tasks; waits for them.
+        """Evaluate the user's model on the test splits of its tasks; waits for the accuracies.
 
-        With `terms`, such as +faces, what their sum would give, and the model stays as it is. With
-        `materialized`, each task's also as one ordinary model, theta0 + sum c tau; with
-        `without`, each task's also with each vector left out. Raises NoComposition, RunFailed, and
-        BadRecipe where the vectors were merged.
+        With `terms`, such as +faces, those of their sum instead; the model stays unchanged. With
+        `materialized`, also those of one ordinary model, theta0 + sum c tau; with `without`, also
+        those with each vector left out. Raises NoComposition, RunFailed, and BadRecipe if the
+        vectors were merged.
         """
         return self.evaluation(self.evaluating(user, materialized, without, terms), progress)
 
     @contextmanager
     def _naming(self, user: str) -> Generator[None]:
-        """A user without a model may be a misspelt one, of those whose models the asker sees."""
+        """Add to NoComposition the user whose name is close, of those whose models the caller sees:
+        the name may be misspelt."""
         try:
             yield
         except NoComposition as error:
@@ -224,7 +227,7 @@ class ModelOperations(Session):
     ) -> R:
         while (found := ask(self.context(), run_id)) is None:
             if progress is not None:
-                with suppress(UnknownRun):  # somebody with the same model asked for it first
+                with suppress(UnknownRun):  # the run is of another user with the same model
                     progress(self.coordinator.run(self.context(), run_id))
             time.sleep(POLL)
         return found
@@ -235,12 +238,12 @@ class ModelOperations(Session):
         inputs: Sequence[str | bytes | Path],
         tasks: Sequence[str] | None = None,
     ) -> Answers:
-        """Ask the user's model of which task and class each input is; with `tasks`, of which class
+        """Ask the user's model for the task and class of each input; with `tasks`, for the class
         within each of these.
 
-        An input is a text, or a picture's path or bytes, as the base reads. A task that the model
-        subtracts is an answer only where it is named. Raises NoComposition, DataNotFound,
-        BadSample, UnknownTask, and BadRecipe where none is named and all are subtracted.
+        An input is a text, or the path or bytes of a picture, whichever the base reads. A task that
+        the model subtracts is an answer only if it is named. Raises NoComposition, DataNotFound,
+        BadSample, UnknownTask, and BadRecipe if none is named and all are subtracted.
         """
         raw = raw_inputs(inputs, self.base().modality)
         tasks = tasks and listed(tasks, "tasks")
@@ -253,16 +256,16 @@ class ModelOperations(Session):
     def predict(
         self, user: str, data: Data, task: str | None = None, input_column: str | None = None
     ) -> Table:
-        """Ask the user's model about every row of a data set, many in one request: a table of
-        `task`, `label`, `probability`, and where no task is named of `belongs` and `none`, as
-        `Belonging` has them; the digests of the model and of its heads are in the metadata of its
-        schema.
+        """Ask the user's model about every row of a data set, many in one request. Returns a table
+        of `task`, `label`, `probability` and, if no task is named, `belongs` and `none`, which are
+        the fields of `Belonging`; the metadata of its schema has the digests of the model and of
+        its heads.
 
         Args:
             data: a pyarrow.Table or RecordBatch, a frame of pandas or polars, a datasets.Dataset,
                 a list of inputs, or a file of rows, as for `submit`.
             task: whose classes compete; default those of all tasks.
-            input_column: which column is the input, where its type does not say so.
+            input_column: the column of inputs, if its type does not show which one it is.
 
         Raises what `query` raises, and the errors of bad data.
         """
@@ -286,9 +289,9 @@ class ModelOperations(Session):
     def explain(
         self, user: str, inputs: Sequence[str | bytes | Path], task: str | None = None
     ) -> Explanations:
-        """What each vector of the user's model adds to each answer, and what is answered without
-        it; the classes of all tasks compete, or those of `task`. Inputs and errors are those of
-        `query`. What vectors do to accuracies says `evaluate` with `without`."""
+        """What each vector of the user's model adds to each answer, and the answer without it. The
+        classes of all tasks compete, or those of `task`. Inputs and errors are those of `query`.
+        For the effect of vectors on accuracies, see `evaluate` with `without`."""
         raw = raw_inputs(inputs, self.base().modality)
         if self._server is not None:
             return self._server.explain(user, raw, task)

@@ -1,4 +1,4 @@
-"""Where an export goes: a new folder, or a repository of a hub. It is there whole or not at all."""
+"""Targets of exports: a new folder, or a repository of a hub, written whole or not at all."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from tacl.interchange import hub
 
 @dataclass(frozen=True)
 class Place:
-    """`public`: whether a repository may be one that everybody reads."""
+    """The target of an export. `public`: whether a repository may be readable by everybody."""
 
     where: Path | hub.Repository
     public: bool = False
 
     @staticmethod
     def of(out: str | Path, public: bool = False) -> Place:
-        """BadName for hf:... that is no repository, BadConfig where a folder is to be public."""
+        """The place that `out` names. Raises BadName for hf:... that is no repository, BadConfig
+        for a public folder."""
         if hub.is_repository(str(out)):
             return Place(hub.Repository.parse(str(out)), public)
         if public:
@@ -30,11 +31,12 @@ class Place:
 
     @property
     def name(self) -> str:
-        """Without the folders of this machine."""
+        """The name of the folder, without its parents, or hf:OWNER/NAME."""
         return self.where.name if isinstance(self.where, Path) else str(self.where)
 
     def require_ready(self) -> None:
-        """Before anything is computed: BadConfig, and what `hub.require_pushable` raises."""
+        """Check the place before anything is computed. Raises BadConfig, and what
+        `hub.require_pushable` raises."""
         if isinstance(self.where, hub.Repository):
             hub.require_pushable(self.where, self.public)
         elif self.where.exists():
@@ -45,9 +47,10 @@ class Place:
             raise BadConfig(f"{parent} is a folder that you may not write into; name another")
 
     def written(self, write: Callable[[Path], None], message: str) -> tuple[str, tuple[str, ...]]:
-        """Where it is now, a repository at its commit; and the names of the files. `write` fills an
-        empty folder, which takes its place when all is written. Who may read the folder may read
-        its files: safetensors closes its own to others. BadConfig where the place is taken now."""
+        """Write the export; returns where it is, a repository with its commit, and the names of its
+        files. `write` fills an empty folder, which is moved or pushed when it is complete. Whoever
+        may read the folder may read its files, although safetensors writes files that only their
+        owner may read. Raises BadConfig if the place was taken meanwhile."""
         near = self.where.absolute().parent if isinstance(self.where, Path) else None
         with TemporaryDirectory(prefix=".tacl-export-", dir=near) as parent:
             draft = Path(parent) / "files"

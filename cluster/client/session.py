@@ -1,4 +1,4 @@
-"""Which home or server a client asks, and who asks."""
+"""The home or server that a client calls, and the user in whose name it does."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ R = TypeVar("R")
 
 
 def default_home() -> Path:
-    """$TACL_HOME, or ~/.tacl; an empty one names none."""
+    """$TACL_HOME, or ~/.tacl if that is unset or empty."""
     return Path(os.path.expanduser(os.environ.get("TACL_HOME") or "~/.tacl"))
 
 
 def _whoami() -> str:
     try:
         return getpass.getuser()
-    except (KeyError, OSError):  # of a container, which knows a number alone
+    except (KeyError, OSError):  # such as in a container, where users have only a number
         return str(os.getuid())
 
 
 class PredictorAPI(Protocol):
-    """As `cluster.serving.predictor.Predictor`."""
+    """What a client needs of `cluster.serving.predictor.Predictor`."""
 
     def ask(self, question: Question) -> Answered: ...
 
@@ -48,12 +48,13 @@ class Session:
 
     Args:
         home: the directory of the installation, default `default_home()`; or the http:// address
-            of its server, whose token is `token` or $TACL_TOKEN. There the models of whoever holds
-            the token are asked, data sets are files to upload, and what belongs to the machine of
-            the home (up, down, import, export ...) is refused.
-        coordinator, predictor: take the place of the cluster's own.
-        server: takes the place of the one at an address.
-        user: who asks, and sees their own private tasks; default the user of this process.
+            of its server, with `token` or $TACL_TOKEN. Over HTTP the user is the holder of the
+            token, data sets are files to upload, and what needs the machine of the home (up, down,
+            import, export ...) is refused.
+        coordinator, predictor: used instead of the cluster's own.
+        server: used instead of one at an address.
+        user: who makes the requests, and sees their own private tasks; default the user of this
+            process.
     """
 
     def __init__(
@@ -82,7 +83,7 @@ class Session:
 
     @cached_property
     def coordinator(self) -> CoordinatorAPI:
-        """Its methods raise ClusterNotRunning where no cluster runs."""
+        """The coordinator; its methods raise ClusterNotRunning if no cluster runs."""
         if self._server is not None:
             return self._server.coordinator
         if self._coordinator is not None:
@@ -93,7 +94,7 @@ class Session:
 
     @cached_property
     def predictor(self) -> PredictorAPI:
-        """Who answers queries: the server's predictors, or one that the home starts."""
+        """What answers queries: the predictors of the home's server, or one that is started."""
         if self._predictor is not None:
             return self._predictor
         from cluster.serving.local import HomePredictor
@@ -101,7 +102,7 @@ class Session:
         return HomePredictor(self.home)
 
     def context(self, request_id: str | None = None) -> RequestContext:
-        """Of the next request. One repeated under its id is carried out once."""
+        """The context of the next request. One repeated under its id is carried out once."""
         return RequestContext(user=self.user, request_id=request_id or new_id())
 
     def base(self) -> Base:
@@ -110,7 +111,8 @@ class Session:
 
     @cached_property
     def _base_there(self) -> Base:
-        """Asked once: a home has one for ever, and a question is to wait for no coordinator."""
+        """The server's base model. Requested once: a home never changes its base, and queries
+        should not wait for the coordinator."""
         return self.coordinator.status(self.context()).base
 
     def _require_here(self, verb: str) -> None:
@@ -121,7 +123,7 @@ class Session:
 def asking(
     method: Callable[Concatenate[CoordinatorAPI, RequestContext, P], R],
 ) -> Callable[Concatenate[Session, P], R]:
-    """A session's method that asks this of its coordinator and only adds who asks."""
+    """A method of a session that calls `method` of its coordinator, and only adds the context."""
     signature = inspect.signature(method)
 
     @functools.wraps(method)

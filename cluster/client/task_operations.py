@@ -1,4 +1,4 @@
-"""Tasks of a cluster: submitting them, and waiting for their training."""
+"""Operations on the tasks of a cluster: submitting them, waiting for their training, and more."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ Watch = Callable[[ClusterStatus], None]
 def _unless_the_same(
     send: Callable[[bool], Submitted], again: bool | Callable[[str], bool]
 ) -> Submitted:
-    """Raises SameData unless it is sent again."""
+    """Submit a task. Raises SameData if another task has the same rows, unless `again` is true, or
+    a function that returns true for the message."""
     try:
         return send(again is True)
     except SameData as error:
@@ -56,17 +57,18 @@ class TaskOperations(Session):
         again: bool | Callable[[str], bool] = False,
         **options: Unpack[TrainingKeywords],
     ) -> Submitted:
-        """Check and store a labelled data set, and queue its training; returns at once then.
+        """Check and store a labelled data set, and queue its training, without waiting for it.
 
         Args:
             data: path, hub id, `datasets` data set (`cluster.data.sources`), or rows in memory: a
                 frame or table, a dict of columns, a list of dicts or of (input, class) pairs.
             templates: prompts with {} for the class name.
             request_id: within a week the same id gives the same answer; nothing is done twice.
-            read: is told how the data were understood.
-            agree: is told the classes before anything is stored, and may raise.
+            read: receives how the data were understood.
+            agree: receives the classes before anything is stored, and may raise.
             vector: the file of a task vector; then nothing is trained (`import_checkpoint`).
-            again: whether to submit what another task has already; or who is told so, and answers.
+            again: whether to submit rows that another task has already; or a function that gets a
+                message about it and decides.
             options: fields of `cluster.domain.tasks`: of `Reading`, input_column, label_column and
                 classes; of `Options`, penalty, workers, steps, seed ...
 
@@ -92,7 +94,7 @@ class TaskOperations(Session):
         return _unless_the_same(partial(self.coordinator.submit, context, submission), again)
 
     def _admitted(self, name: str, request_id: str | None) -> RequestContext:
-        """Before rows are read."""
+        """The context of a submission, after the checks that need no rows."""
         context = self.context(request_id)
         self.coordinator.admit(context, name)
         return context
@@ -107,7 +109,8 @@ class TaskOperations(Session):
         request_id: str | None = None,
         progress: Rows | None = None,
     ) -> GrownShard:
-        """Grow a task's shard by at most 1,024 unlabelled samples, by seed. Raises UnknownTask."""
+        """Grow a task's shard by at most 1,024 unlabelled samples, drawn by `seed`. Raises
+        UnknownTask."""
         self._require_here("add_samples")
         self.task(name)
         from cluster.data.ingest import ingest_samples
@@ -118,9 +121,9 @@ class TaskOperations(Session):
         return self.coordinator.add_samples(self.context(request_id), name, blob)
 
     def status(self, *names: str) -> ClusterStatus:
-        """The base model, every task, the work that is owed, and the resources of the cluster. Only
-        what is new since this client asked last is told by the cluster. With names these tasks and
-        the work on them alone, and no others are read for it. Raises UnknownTask."""
+        """The base model, all tasks, the owed work, and the resources of the cluster, which sends
+        only what is new since the last call of this client. With names, only these tasks and the
+        work on them; no others are read. Raises UnknownTask."""
         if not names:
             return self._following.all(lambda since: self.coordinator.status(self.context(), since))
         names = tuple(dict.fromkeys(names))
@@ -131,9 +134,9 @@ class TaskOperations(Session):
         return first.model_copy(update={"tasks": tasks, "work": work})
 
     def logs(self, task: str) -> Sequence[Event]:
-        """What happened to a task, oldest first. Raises UnknownTask."""
+        """All events of a task, oldest first. Raises UnknownTask."""
         ask, found = self.coordinator.logs, list[Event]()
-        # A server of before tells all of them each time.
+        # A server of an earlier version returns all of them each time.
         while (page := ask(self.context(), task, len(found))) and page[0] not in found[:1]:
             found += page
         return found
@@ -144,8 +147,8 @@ class TaskOperations(Session):
     refresh = asking(CoordinatorAPI.refresh)
 
     def remove(self, name: str, purge: bool = False, request_id: str | None = None) -> RemovedTask:
-        """Withdraw a task's samples and vectors from later use. Models that hold its vectors work
-        on, unless `purge` erases its bytes. Raises UnknownTask."""
+        """Withdraw a task's samples and vectors from later use. Models that have its vectors keep
+        working, unless `purge` erases its bytes. Raises UnknownTask."""
         return self.coordinator.remove(self.context(request_id), name, purge)
 
     def wait(
@@ -155,14 +158,15 @@ class TaskOperations(Session):
         poll: float = 1.0,
         timeout: float | None = None,
     ) -> ClusterStatus:
-        """Until these tasks are trained; without names, until nothing is left to do.
+        """Wait until these tasks are trained; without names, until nothing is left to do.
 
-        `progress` sees every status, with names that of these tasks alone, and so is the answer.
-        Raises RunFailed with the reasons of what failed: of these tasks at once; without names at
-        the end, and for no task that had failed before. Raises UnknownTask, TimeoutError.
+        `progress` receives every status, and the last one is returned; with names, they are of
+        these tasks only. Raises RunFailed with the reasons: with names, as soon as one of the tasks
+        fails; without names at the end, and not for tasks that had failed before. Raises
+        UnknownTask, TimeoutError.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
-        before: set[str] | None = None  # what had failed, and was not tried again since
+        before: set[str] | None = None  # tasks that had failed, and were not retried since
         while True:
             status = self.status(*names)
             before = (failed(status) if before is None else before) - {*owed(status)}

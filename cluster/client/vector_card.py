@@ -17,7 +17,7 @@ class VectorCard:
     vector: VectorStatus
     task: TaskDetail
     classes: tuple[str, ...]
-    imported: bool  # its first version
+    imported: bool  # whether its first version was imported
     licence: str | None
     out: str  # a folder's name, or hf:OWNER/NAME
 
@@ -59,7 +59,7 @@ def _metadata(card: VectorCard) -> str:
 
 
 def _accuracies(card: VectorCard) -> str:
-    """Of validation rows; of the current version also with the heads that answer."""
+    """Accuracies on validation rows; those of the champion also with the fitted heads."""
     metrics, now = card.vector.metrics, card.task if card.vector.champion else None
     fitted, frozen = now and now.accuracy_fitted, now and now.accuracy_frozen
     rows = {
@@ -74,7 +74,7 @@ def _accuracies(card: VectorCard) -> str:
 
 
 def _command(card: VectorCard) -> str:
-    """The training's, with all that was chosen."""
+    """The command of the training or import, with all options that were chosen."""
     flags: list[str] = []
     for name, value in card.task.options.model_dump(exclude_defaults=True).items():
         flags += [f"--{name.replace('_', '-')}"] + ([] if value is True else [str(value)])

@@ -1,4 +1,4 @@
-"""What of a cluster's status is waited for, and what of it went wrong."""
+"""What a client waits for in the status of a cluster, and what failed there."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from tacl.errors import RunFailed, UnknownTask
 
 
 def pending(status: ClusterStatus, names: Sequence[str] = ()) -> list[str]:
-    """What is not at its end: of these tasks, or of everything. Raises UnknownTask."""
+    """Names of these tasks that are not trained yet; without names, all owed tasks and runs. Raises
+    UnknownTask."""
     there = [task.name for task in status.tasks]
     if unknown := [name for name in names if name not in there]:
         raise UnknownTask(no_such("task", unknown[0], there))
@@ -30,8 +31,8 @@ def failed(status: ClusterStatus) -> set[str]:
 
 
 def require_success(status: ClusterStatus, names: Sequence[str], before: Collection[str]) -> None:
-    """Raises RunFailed: one of these tasks failed or was cancelled; without names, one failed that
-    had not failed `before`."""
+    """Raises RunFailed if one of these tasks failed or was cancelled; without names, if one failed
+    that had not failed `before`."""
     wrong = (TaskState.FAILED, TaskState.CANCELLED) if names else (TaskState.FAILED,)
     asked = names or {task.name for task in status.tasks} - {*before}
     if failed := [task for task in status.tasks if task.state in wrong and task.name in asked]:
