@@ -1,1 +1,1 @@
-"""People's data: read, checked, split and sampled before anything is stored."""
+"""Users' data: read, checked, split and sampled before anything is stored."""

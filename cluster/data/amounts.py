@@ -1,8 +1,8 @@
-"""How much may be decoded: of one value, of the inputs of one request, of a data set.
+"""Limits on what may be decoded: of one value, of the inputs of one request, of a data set.
 
-A few kilobytes decode to gigabytes. So what a value will become is read from its header, weighed
-here and refused before it is decoded; where data come in, and where questions do. What is in the
-store was weighed.
+A few kilobytes may decode to gigabytes. So the decoded size of a value is read from its header,
+checked here, and refused if too large before anything is decoded, for data sets as for questions.
+What is in the sample store was checked before.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from tacl.errors import TooLarge
 
 PICTURE_BYTES = 32 << 20  # of a picture's file
 PICTURE_PIXELS = 40_000_000
-PICTURE_PARTS = 5_000  # that a decoder reads; one of millions is made to keep a process busy
-PICTURE_ASPECT = 50  # a longer strip would be enlarged to more memory than it is worth
-JPEG_SCANS = 100  # each goes over all of the pixels once more
+PICTURE_PARTS = 5_000  # that a decoder reads; a file of millions is made to keep a process busy
+PICTURE_ASPECT = 50  # preprocessing would enlarge a longer strip to too much memory
+JPEG_SCANS = 100  # each processes all pixels once more
 TEXT_CHARACTERS = 200_000
-VALUE_BYTES = 32  # of any value in memory, beside what it holds
-FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM")  # of the many that Pillow reads
+VALUE_BYTES = 32  # overhead of any value in memory
+FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM")  # some of those that Pillow reads
 
 
 @dataclass(frozen=True)
 class Amount:
-    """What inputs are when they are decoded. Of an animation only the first picture ever is."""
+    """The decoded size of inputs. Of an animation only the first picture is ever decoded."""
 
     pixels: int = 0
     characters: int = 0
@@ -32,7 +32,7 @@ class Amount:
         return Amount(self.pixels + other.pixels, self.characters + other.characters)
 
     def require_within(self, most: Amount, where: str) -> None:
-        """Raises TooLarge."""
+        """Raises TooLarge if it is more than `most`."""
         if self.pixels > most.pixels:
             raise TooLarge(f"{where}: {self.pixels:,} pixels; at most {most.pixels:,}")
         if self.characters > most.characters:
@@ -44,25 +44,25 @@ REQUEST = Amount(64_000_000, 1_280_000)
 
 
 def of_data_set(stored: int) -> Amount:
-    """Of a data set that takes so many bytes as it was given: real pictures have some pixels for
-    each of their bytes."""
+    """The limit for a data set of `stored` bytes as it was given: real pictures have some pixels
+    for each byte."""
     return Amount(2_000_000_000 + 32 * stored, decoded_bytes(stored))
 
 
 def decoded_bytes(stored: int) -> int:
-    """What a file of so many bytes may take in memory once its rows are decoded."""
+    """Bytes that the rows of a file of `stored` bytes may take in memory when they are decoded."""
     return (256 << 20) + 16 * stored
 
 
 @dataclass
 class DecodedSoFar:
-    """What was decoded so far of what may be: `most`, and of each value `VALUE`."""
+    """The total that was decoded so far, which may be `most`; each value may be `VALUE`."""
 
     most: Amount = VALUE
     total: Amount = field(default_factory=Amount)
 
     def add(self, one: Amount, where: str) -> None:
-        """Raises TooLarge, before anything of `one` is decoded."""
+        """Add `one` before it is decoded. Raises TooLarge if it, or the total, is too large."""
         one.require_within(VALUE, where)
         self.total += one
         self.total.require_within(self.most, f"{where}, with what came before it")

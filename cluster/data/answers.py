@@ -1,4 +1,4 @@
-"""A model's answers as a table of Arrow: the likeliest task and class of each row."""
+"""A model's answers as an Arrow table: the likeliest task and class of each row."""
 
 from __future__ import annotations
 
@@ -27,13 +27,14 @@ ANSWERS = pa.schema(
 
 
 def stated(model: Composition) -> dict[str, str]:
-    """Which model answers, and with which heads: a fit changes these and not the digest."""
+    """Digests of the model and of the heads it answers with, which a fit changes without changing
+    the former."""
     parts = {"heads": head_blobs(model), "novelty": model.novelty}
     return {"digest": model.digest, "heads": identity("answering heads", parts)}
 
 
 def likeliest(ranked: Sequence[Ranked], task: str | None) -> list[Candidate]:
-    """The likeliest class of each answer; within `task`, where one was named."""
+    """The likeliest class of each answer; within `task`, if one is named."""
     if task is None:
         return list(best(ranked, None))
     return [Candidate.first(task, one[task]) for one in ranked]
@@ -42,7 +43,7 @@ def likeliest(ranked: Sequence[Ranked], task: str | None) -> list[Candidate]:
 def answer_table(
     first: Sequence[Candidate], belonging: Sequence[Belonging], model: Mapping[str, str]
 ) -> Table:
-    """A row for each answer. `model`, as it is `stated`, is the metadata of the schema."""
+    """A table with a row for each answer. `model`, from `stated`, is the metadata of its schema."""
     nothing = [None] * len(first)
     columns = [
         [one.task for one in first],

@@ -1,4 +1,4 @@
-"""Rows that cannot be used: all are found before anything is refused, and said with their lines."""
+"""Rows that cannot be used: all are collected first, then reported together with their lines."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ SHOWN = 10  # of many bad rows
 
 @dataclass(frozen=True)
 class Bad:
-    """Takes the place of a row's class or input, with the reason."""
+    """The reason why a row is bad, in place of its class or input."""
 
     why: str
 
 
 @dataclass(frozen=True)
 class RowNames:
-    """What a row is called: its number in a split, from 0, and its line in the file where that is
-    known."""
+    """How messages name rows: the number in a split, from 0, and the line in the file if known."""
 
     lines: Mapping[str, Sequence[int]] = field(default_factory=dict[str, Sequence[int]])
 
@@ -30,7 +29,7 @@ class RowNames:
 
 
 def listed(wrong: Sequence[str]) -> str:
-    """The first ten, and how many there are."""
+    """One text of the first ten reasons, and how many there are in all."""
     count = f"{len(wrong)} bad rows: " if len(wrong) > 1 else ""
     more = f"; and {len(wrong) - SHOWN} more" if len(wrong) > SHOWN else ""
     return count + "; ".join(wrong[:SHOWN]) + more
@@ -39,6 +38,6 @@ def listed(wrong: Sequence[str]) -> str:
 def require_good(
     found: Iterable[Sequence[object]], error: type[TaclError], advice: str = ""
 ) -> None:
-    """Raises `error` where a row is bad; `advice` is said once of all."""
+    """Raises `error` if a row is bad; `advice` ends the message."""
     if wrong := [one.why for rows in found for one in rows if isinstance(one, Bad)]:
         raise error(listed(wrong) + advice)

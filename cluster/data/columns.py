@@ -1,4 +1,4 @@
-"""Which column is the input, which is the class: found by type, or named by the submitter."""
+"""Finds the columns of inputs and of classes, by type or as named by the submitter."""
 
 from __future__ import annotations
 
@@ -23,35 +23,35 @@ from tacl.errors import BadColumns, BadSample, ModalityMismatch
 if TYPE_CHECKING:
     from cluster.data.sources import Splits
 
-# Names decide only where types leave a choice.
+# Names decide only if types leave a choice.
 LABEL_NAMES = ("label", "labels", "class", "category", "target", "intent")
 INPUT_NAMES = ("text", "sentence", "content", "image", "img", "input")
-# How to say it: on the command line; to Python, to HTTP and in a form of the page.
+# How to name the column: on the command line; in Python, over HTTP and in the form of the page.
 LABEL_COLUMN = "--label-column NAME (Python and HTTP: label_column; page: Column of classes)"
 INPUT_COLUMN = "--input-column NAME (Python and HTTP: input_column; page: Column of inputs)"
 
-FEWEST = 8  # rows of a task, of which some are held out
+FEWEST = 8  # rows of a task, some of which are held out
 
-EXACT = 2**53  # beyond it a float may be another whole number than was written
+EXACT = 2**53  # a larger float may be another whole number than was written
 
 Labels = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Classes:
-    """Names in the order of their numbers, and the number of every row of every split."""
+    """Names of the classes by number, and the class number of every row of every split."""
 
     names: tuple[str, ...]
     labels: dict[str, Labels]
 
 
 def kind(feature: object) -> str:
-    """image | text | class | number | float | list | other."""
+    """The kind of a feature: image | text | class | number | float | list | other."""
     if isinstance(feature, Image):
         return "image"
     if isinstance(feature, ClassLabel):
         return "class"
-    if isinstance(feature, dict):  # a Parquet struct of bytes and path, without a description
+    if isinstance(feature, dict):  # a Parquet struct of bytes and path, not described as an image
         return "image" if "bytes" in feature else "other"
     if isinstance(feature, Json):  # a JSON column whose rows are of different types
         return "text"
@@ -63,7 +63,7 @@ def kind(feature: object) -> str:
 
 
 def described(dataset: Dataset) -> str:
-    """The columns as a person reads them: `text (string), label (int64)`."""
+    """The columns for a message, such as `text (string), label (int64)`."""
     types = {n: getattr(f, "dtype", type(f).__name__) for n, f in dataset.features.items()}
     kinds = {n: kind(f) for n, f in dataset.features.items()}
     shown = {"image": "image", "class": "class label"}
@@ -71,7 +71,7 @@ def described(dataset: Dataset) -> str:
 
 
 def find_label(dataset: Dataset, named: str | None, taken: str | None) -> str:
-    """The label column; `taken` is the input column where that was named. BadColumns if unclear."""
+    """The label column; `taken`: the input column, if named. Raises BadColumns if it is unclear."""
     if named is not None:
         _require(dataset, named, "--label-column")
         _require_classes(dataset, named)
@@ -112,7 +112,7 @@ def _require_classes(dataset: Dataset, column: str) -> None:
 
 
 def with_whole_numbers(dataset: Dataset, named: str | None) -> Dataset:
-    """Class numbers become whole where a missing one among them made them floats."""
+    """The data set with class numbers as whole numbers, if a missing one made them floats."""
     for column in {named, *LABEL_NAMES} & set(dataset.column_names):
         if kind(dataset.features[column]) == "float":
             values = [
@@ -125,8 +125,8 @@ def with_whole_numbers(dataset: Dataset, named: str | None) -> Dataset:
 
 
 def marked_label(dataset: Dataset, named: str | None) -> str | None:
-    """The label column that may be ignored: the one named, or marked as such, or with a usual
-    name. BadColumns where the one named is not there."""
+    """The label column, to be ignored: the named one, or one marked as such or with a usual name,
+    or None. Raises BadColumns if the named one does not exist."""
     if named is not None:
         _require(dataset, named, "--label-column")
         return named
@@ -136,7 +136,8 @@ def marked_label(dataset: Dataset, named: str | None) -> str | None:
 
 
 def find_input(dataset: Dataset, modality: Modality, named: str | None, label: str | None) -> str:
-    """The column of pictures or texts. ModalityMismatch, BadSample or BadColumns when it is not."""
+    """The column of pictures or texts. Raises ModalityMismatch, BadSample or BadColumns if there is
+    none, or it is unclear which one it is."""
     if named is not None:
         return _named_input(dataset, modality, named)
     kinds = {n: kind(f) for n, f in dataset.features.items() if n != label}
@@ -172,9 +173,9 @@ def _require(dataset: Dataset, column: str, option: str) -> None:
 
 
 def as_stored(dataset: Dataset, name: str) -> Dataset:
-    """A column alone, as it is stored: `datasets` decodes pictures wherever they are nested, and
-    opens the files and addresses that they name. Made once of many rows: that takes as long as
-    reading hundreds."""
+    """One column, undecoded: `datasets` would decode pictures wherever they are nested, and open
+    the files and addresses that they name. Call it once for many rows: it takes as long as reading
+    hundreds."""
     return dataset.select_columns([name]).with_format("arrow")
 
 
@@ -188,32 +189,33 @@ def _values(dataset: Dataset, column: str) -> list[Any]:
         values = _stored(dataset, column).to_pylist()
     except UnicodeDecodeError as error:
         raise BadSample(f"column {column!r} holds bytes that are not text: {error}") from error
-    if isinstance(feature := dataset.features[column], Json):  # texts are stored in quotes
+    if isinstance(feature := dataset.features[column], Json):  # its texts are stored in quotes
         decoded = map(feature.decode_example, values)
         return [d if isinstance(d, str) else v for d, v in zip(decoded, values, strict=True)]
     return values
 
 
 def _repeats(dataset: Dataset, column: str) -> bool:
-    """Whether values come again, as classes do and sentences do not."""
+    """Whether values repeat, as classes do and sentences do not."""
     return len(_stored(dataset, column).unique()) <= dataset.num_rows / 2
 
 
 def is_unlabelled(dataset: Dataset, train: Dataset, column: str) -> bool:
-    """Whether the labels are kept back: all are -1, by convention; and -1 is no class to train."""
+    """Whether the labels are withheld: by convention all are -1, and the training rows have no
+    class -1."""
     given = [_distinct(data, column) for data in (dataset, train)]
     return given[0] == [-1] and -1 not in given[1]
 
 
 def _distinct(dataset: Dataset, column: str) -> list[Any]:
-    """The different numbers of a column; none where it holds something else."""
+    """The different numbers of a column; empty if it holds something else."""
     if kind(dataset.features.get(column)) not in ("class", "number"):
         return []
     return _stored(dataset, column).unique().to_pylist()
 
 
 def require_in_all(splits: Splits, columns: Sequence[str]) -> None:
-    """Raises BadColumns."""
+    """Raises BadColumns if a split lacks one of the columns."""
     for column in columns:
         for name, split in splits.items():
             if column not in split.column_names:
@@ -225,8 +227,8 @@ def class_names(
 ) -> dict[str, list[str | Bad]]:
     """The class of every row of every split, or why it has none.
 
-    Numbers without names are named by themselves; `named` gives the list: the names of numbers 0,
-    1, ..., or the strings that may occur. Raises BadColumns.
+    A number without a name is its own name. `named` lists the names of numbers 0, 1, ..., or the
+    strings that may occur. Raises BadColumns.
     """
     if named is not None and (len(set(named)) < len(named) or "" in named):
         raise BadColumns(
@@ -237,7 +239,7 @@ def class_names(
 
 
 def known_classes(splits: Splits, column: str, named: Sequence[str] | None) -> str:
-    """Those that the data or the submitter declare, in words; nothing where neither does."""
+    """The classes that the data or the submitter declare, for a message; empty if neither does."""
     feature = next(iter(splits.values())).features[column]
     known = feature.names if isinstance(feature, ClassLabel) else named
     return f"; the {len(known)} classes are {listed(known)}" if known else ""
@@ -250,7 +252,7 @@ def numbered(
     named: Sequence[str] | None,
     fewest: int,
 ) -> Classes:
-    """Classes and their numbers, of rows that all have one; `fewest` rows are a task.
+    """Number the classes of rows that all have one. `fewest`: rows that a task needs.
 
     Strings are sorted. A class without a row is left out. Raises TooFewClasses, BadColumns,
     EmptySplit.
@@ -292,8 +294,8 @@ def _names(
 
 
 def _truths(feature: object, named: Sequence[str] | None) -> dict[Any, str]:
-    """Of true and false their own names, where these are the classes that were named, in whichever
-    order: no names of 0 and 1."""
+    """Names of True and False in a column of truths, if the classes that were named are these words
+    in any order and not names of 0 and 1; otherwise empty."""
     said = {name.casefold(): name for name in named or ()}
     is_bool = isinstance(feature, Value) and feature.dtype == "bool"
     if not is_bool or not said or not said.keys() <= {"true", "false"}:
@@ -313,7 +315,7 @@ def _ordered(
         order = sorted(present, key=int)
     else:
         order = sorted(present)
-    # Of another split whose column is of another type, or has more names.
+    # Then names that only another split has, whose column has another type, or more names.
     return tuple(name for name in (*order, *sorted(present - {*order})) if name in present)
 
 
@@ -341,7 +343,7 @@ def _check_classes(
 
 
 def _require_name(name: str, column: str) -> None:
-    """Of a class, which terminals and pages of others show. Raises BadColumns."""
+    """Raises BadColumns for a class name that is not fit for the terminals and pages of others."""
     if len(name) > NAME_CHARACTERS:
         raise BadColumns(
             f"column {column!r} has a class of {len(name):,} characters, which begins "

@@ -1,6 +1,6 @@
-"""How a composition is to be made, from what a person asked for: checked, then its rows stored.
+"""Prepares a composition: checks what the user requested, then stores its rows.
 
-Runs where the data are; what leaves are digests and counts.
+Runs where the data are; only digests and counts are sent on.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ def prepared(
     reading: Reading = UNSAID,
     progress: Progress | None = None,
 ) -> CompositionMethod:
-    """For a home of this machine. Raises ClusterNotRunning where there is none, BadConfig and
-    BadRecipe for what cannot be made, and the errors of bad data (`cluster.data.ingest`); nothing
-    is stored then."""
+    """How to make a composition in a home of this machine. Raises ClusterNotRunning if there is no
+    home, BadConfig and BadRecipe for what cannot be made, and the errors of bad data
+    (`cluster.data.ingest`); nothing is stored then."""
     blobs, modality = home.blobs(), home.founded().base.modality
     rows = [kind for kind, data in (("fit", fit), ("adapt", adapt)) if data is not None]
     require_possible(method, parse_recipe(terms), rows, select)
@@ -50,7 +50,8 @@ def prepared(
 
 
 def _require_rows(reading: Reading, rows: Sequence[str]) -> None:
-    """Raises BadConfig where something is said of no rows, or names are none of classes."""
+    """Raises BadConfig if reading options are given without rows, or class names are empty or
+    repeated."""
     said = [name for name, value in reading if value]
     if said and not rows:
         raise BadConfig(

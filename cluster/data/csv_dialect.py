@@ -1,7 +1,7 @@
-"""How a CSV file is written: its encoding, separator and header, and the line of every row.
+"""Finds how a CSV file is written: its encoding, separator and header, and the line of every row.
 
-What is found is told to the submitter. Where it cannot be known, the file is refused with what to
-do: a file read in another way than it was written trains on something else, silently.
+The submitter is told what was found. If it cannot be known, the file is refused with advice: a file
+that is read otherwise than it was written would silently train on something else.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ BYTE_ORDER = {codecs.BOM_UTF8: "utf-8-sig"} | dict.fromkeys(
     (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE), "utf-16"
 )
 LATIN = "cp1252"  # Latin-1 as it is written on most machines
-SAMPLE = 1000  # records that tell separator and header
+SAMPLE = 1000  # records from which separator and header are found
 MOST_ACCENTS = 0.3  # share of the letters; more is no language that is written in Latin-1
 NAME = re.compile(r"[^\W\d]\w*([ ./-]\w+){0,3}")  # of a column, as people write them
 MOST_LETTERS = 1 << 24  # of a field; else the reader below stops at 131,072
@@ -49,7 +49,7 @@ class CsvDialect:
     separator: str
     header: bool
     width: int
-    spaced: bool = False  # as `text, label`
+    spaced: bool = False  # whether a space follows each separator, as in `text, label`
     lines: tuple[int, ...] = ()
 
     def options(self) -> dict[str, Any]:
@@ -68,13 +68,13 @@ class CsvDialect:
 
 
 def is_table(path: Path) -> bool:
-    """By its name, also as `rows.csv.gz`."""
+    """Whether a file is a table by its name, also packed, such as `rows.csv.gz`."""
     packed = path.suffix.lower() in PACKED
     return Path(path.stem if packed else path.name).suffix.lower() in TABLES
 
 
 def _text(path: Path, encoding: str) -> IO[str]:
-    """Of a file as it was before it was packed."""
+    """A stream of the file's text, unpacked."""
     opener = PACKED.get(path.suffix.lower(), open)
     return opener(path, "rt", encoding=encoding, newline="")
 
@@ -84,8 +84,9 @@ def _numbered(width: int) -> list[str]:
 
 
 def sniff_dialect(path: Path, named: Collection[str] = ()) -> CsvDialect:
-    """`named`: columns that the submitter names. Raises BadSample for an encoding, BadColumns for
-    a separator that cannot be known, or lines that have more fields than the first."""
+    """The dialect of a file. `named`: columns that the submitter names. Raises BadSample for an
+    unknown encoding, BadColumns for an unclear separator or lines with more fields than the first.
+    """
     encoding = _encoding(path)
     separator = _separator(path, encoding, named)
     sample = _sample(path, encoding, separator)
@@ -115,7 +116,8 @@ def _numbers(lines: Sequence[int]) -> str:
 
 
 def _records(text: Any, separator: str, spaced: bool) -> Iterator[tuple[int, Record]]:
-    """(line, fields); without blank lines. Of a field beyond all measure the reader tells."""
+    """(line, fields) of each record, without blank lines. Ends at what the `csv` module refuses,
+    such as a field that is too long: the reader of `datasets` reports that."""
     reader, line = csv.reader(text, delimiter=separator, skipinitialspace=spaced), 1
     try:
         for record in reader:
@@ -151,7 +153,7 @@ def _encoding(path: Path) -> str:
 
 
 def _decodes(path: Path, encoding: str, nothing: bool = False) -> bool:
-    """`nothing`: whether it may hold zero bytes."""
+    """Whether all of a file is text of this encoding. `nothing`: whether NUL may occur in it."""
     try:
         with _text(path, encoding) as text:
             while block := text.read(1 << 20):
@@ -170,7 +172,7 @@ def _accents(path: Path) -> float:
 
 
 def _separator(path: Path, encoding: str, named: Collection[str]) -> str:
-    """The one by which every line has as many fields as the first, or most lines have."""
+    """The separator with which the most lines have as many fields as the first one."""
     shares: dict[str, float] = {}
     likely: dict[str, int] = {}
     for separator in SEPARATORS:
@@ -201,8 +203,8 @@ def _usual(record: Record, named: Collection[str]) -> bool:
 
 
 def _has_header(records: Sequence[Record], named: Collection[str]) -> bool:
-    """Whether the first line names the columns: it has a usual name; or all of it reads as names,
-    of which none comes again below, as the class of a first row does."""
+    """Whether the first line names the columns: it has a usual name, or all of it looks like names,
+    none of which occurs again below in its column, as the class of a first row would."""
     first, rest = records[0], records[1:]
     if _usual(first, named) or first == [str(number) for number in range(len(first))]:
         return True  # the latter is how a frame without names is written

@@ -1,8 +1,9 @@
-"""How large a file becomes when it is read: found out before a library reads the whole of it.
+"""Measures how large a file becomes in memory, before a library reads all of it.
 
-The footer of a Parquet file says its bytes as they are encoded: a dictionary of one long text and a
-million references to it are a few hundred bytes. So rows are read in small parts in which they stay
-references, and counted. Of a packed file the bytes are, and none is kept.
+The footer of a Parquet file has the size of its encoded values: a dictionary of one long text and a
+million references to it are a few hundred bytes. So rows are read in small parts, in which they
+stay references, and their decoded sizes are added up. Of a packed file the unpacked bytes are
+counted, and not kept.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ PLAIN = (".parquet", ".csv", ".tsv", ".jsonl", ".json")
 
 
 def require_bearable(path: Path) -> None:
-    """Raises TooLarge; BadSample for what is compressed and does not say so by its name; and what
-    pyarrow raises for a file that is no Parquet."""
+    """Raises TooLarge for a file that becomes too large, BadSample for one that is compressed but
+    not named so, and what pyarrow raises for one that is not Parquet."""
     suffix = path.suffix.lower()
     if suffix in PLAIN and (packed := Extractor.infer_extractor_format(path)):
         raise BadSample(f"{path.name} is a {packed} file; unpack it, and give what is in it")
@@ -69,14 +70,14 @@ def _require(path: Path, found: int, most: int) -> None:
 
 
 def _declared(about: pq.FileMetaData) -> int:
-    """What the file says that it becomes at least: pages unpacked, and values that repeat."""
+    """The least size in bytes by the footer: of the unpacked pages, and of VALUE_BYTES a value."""
     groups = [about.row_group(number) for number in range(about.num_row_groups)]
     values = sum(group.column(c).num_values for group in groups for c in range(group.num_columns))
     return max(sum(group.total_byte_size for group in groups), VALUE_BYTES * values)
 
 
 def _bytes(column: pa.Array) -> int:
-    """In memory, with every reference followed."""
+    """Bytes of a column in memory, with every reference replaced by its value."""
     if not isinstance(column, pa.DictionaryArray):
         return column.nbytes + VALUE_BYTES * len(column)
     lengths = pc.call_function("binary_length", [column.dictionary]).to_numpy(zero_copy_only=False)

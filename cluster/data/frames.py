@@ -1,7 +1,7 @@
-"""Rows that a program holds in memory: as a data set of one split, or as a file to upload.
+"""Rows in a program's memory, as a data set of one split or as a file to upload.
 
-Frames of pandas, polars and pyarrow are read through Arrow's own interface, so that none of these
-libraries is imported for it.
+Frames of pandas, polars and pyarrow are read through Arrow's C stream interface, without importing
+pandas or polars.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ GIVEN = (
 
 @runtime_checkable
 class Frame(Protocol):
-    """Whatever gives its columns through Arrow: pandas.DataFrame, pyarrow.Table ..."""
+    """Anything that exports its columns through Arrow: pandas.DataFrame, pyarrow.Table ..."""
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
 
@@ -37,8 +37,8 @@ Rows = Frame | Mapping[str, Sequence[Any]] | Sequence[Any]
 
 
 def one_split(data: Rows | Dataset | DatasetDict) -> Dataset:
-    """Raises BadColumns and BadSample for rows that make no table, BadConfig for what holds none
-    or has several splits."""
+    """The rows as a data set. Raises BadColumns and BadSample for rows that make no table,
+    BadConfig for data of another type or with several splits."""
     if isinstance(data, DatasetDict):
         if len(data) != 1:
             found = ", ".join(map(str, data)) or "none"
@@ -60,8 +60,9 @@ def one_split(data: Rows | Dataset | DatasetDict) -> Dataset:
 
 
 def write_rows(data: Rows | Dataset | DatasetDict, path: Path) -> None:
-    """A file of Parquet, with the bytes of pictures that rows name: another machine has none of
-    their files. Raises what `one_split` raises, BadSample for files that cannot be read."""
+    """Write rows to a Parquet file, with the bytes of pictures that rows name as files, which
+    another machine does not have. Raises what `one_split` raises, and BadSample for files that
+    cannot be read."""
     split = one_split(data)
     if split.format["type"] == "custom":
         raise BadConfig(
@@ -78,7 +79,7 @@ def write_rows(data: Rows | Dataset | DatasetDict, path: Path) -> None:
 
 
 def _framed(table: pa.Table) -> Dataset:
-    """Without the index that pandas adds to rows that were selected or sorted."""
+    """The table as a data set, without the index that pandas adds to selected or sorted rows."""
     if twice := [name for name, times in Counter(table.column_names).items() if times > 1]:
         raise BadColumns(f"several columns have one name: {', '.join(twice)}; rename them")
     indexes = [name for name in table.column_names if name.startswith("__index_level_")]
@@ -88,13 +89,13 @@ def _framed(table: pa.Table) -> Dataset:
 
 
 def _named(kind: pa.DataType) -> pa.DataType:
-    """Categories of polars name views of strings, which Arrow cannot take by number."""
+    """The type to cast to: Arrow cannot decode polars' categories, dictionaries of string views."""
     views = pa.types.is_dictionary(kind) and pa.types.is_string_view(kind.value_type)
     return pa.dictionary(pa.int32(), pa.string()) if views else kind
 
 
 def _columns(rows: Sequence[Any]) -> dict[str, list[Any]]:
-    """Of rows with names, pairs, or inputs alone; a name that a row lacks is nothing there."""
+    """Columns of rows that are dicts, pairs, or inputs alone; None if a dict lacks a name."""
     if all(isinstance(row, Mapping) for row in rows):
         names = dict.fromkeys(name for row in rows for name in row)
         return {name: [row.get(name) for row in rows] for name in names}

@@ -1,6 +1,6 @@
-"""Read a data set, check every row, split it, sample it, and only then store it.
+"""Reads a data set, checks every row, splits it, samples it, and only then stores it.
 
-Runs where the data are. What leaves this file are digests and counts: `Submission`'s parts.
+Runs where the data are. Only digests and counts are sent on, as parts of `Submission`.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from tacl.errors import BadConfig, BadSample, EmptySplit
 
 SAMPLES = 1024  # unlabelled rows a task shares
 PROBE = 64  # of them, on which no step ever trains
-RARE = 5  # rows; a class with fewer is warned of
+RARE = 5  # rows; a class with fewer gets a warning
 
 
 @dataclass(frozen=True)
 class Ingested:
-    """What a task's data became: blobs, and how the columns were understood. `left_out` are splits
-    whose labels are not given; `probe` counts the training rows on which no step trains, `skipped`
-    the bad rows; `notes` are for the submitter; `rows` is a digest of all rows and classes."""
+    """A stored data set: its blobs, and how the columns were understood. `left_out`: splits whose
+    labels are withheld; `probe`: number of training rows on which no step trains; `skipped`: number
+    of bad rows; `notes` are for the submitter; `rows` is a digest of all rows and classes."""
 
     modality: Modality
     classes: tuple[str, ...]
@@ -62,12 +62,12 @@ def ingest(
     agree: Callable[[Sequence[str]], None] | None = None,
     progress: Progress | None = None,
 ) -> Ingested:
-    """Check and store a labelled data set; nothing is stored unless every row is good, or bad rows
-    are to be left out, nor where `agree`, who sees the classes, raises.
+    """Check and store a labelled data set. Nothing is stored if a row is bad, unless `skip_bad`, or
+    if `agree`, which receives the classes, raises.
 
-    A split named `test` is the test; without one, a validation split is; without any, 10 % are cut
-    off. One whose labels are all -1 is left out. Validation is always cut from the training split
-    (`tacl.data.splits`). The probe rows of the shared samples leave the training rows.
+    The test rows are the split named `test`, else a validation split, else 10 % of the rows. A
+    split whose labels are all -1 is left out. Validation rows are always cut from the training
+    split (`tacl.data.splits`). The probe rows of the shared samples are not trained on.
     Raises DataNotFound, BadColumns, BadSample, EmptySplit, TooFewClasses, LabelOutOfRange,
     ModalityMismatch.
     """
@@ -98,7 +98,7 @@ def ingest(
 
 
 def _rare(task: Classes) -> list[str]:
-    """A warning of classes with few rows."""
+    """A warning about classes with few rows, if there are any."""
     counts = np.bincount(task.labels["train"], minlength=len(task.names)).tolist()
     rare = [f"{name} ({n})" for name, n in zip(task.names, counts, strict=True) if n < RARE]
     more = f" and {len(rare) - 10} more" if len(rare) > 10 else ""
@@ -107,7 +107,7 @@ def _rare(task: Classes) -> list[str]:
 
 
 def _repeated(inputs: Sequence[Raw]) -> list[str]:
-    """A warning where more than one row of a hundred is the copy of another."""
+    """A warning if more than 1 % of the rows are copies of others."""
     copies = len(inputs) - len(set(inputs))
     said = (
         f"{copies} of {len(inputs)} rows are copies of others: what is tested on may have been "
@@ -117,7 +117,7 @@ def _repeated(inputs: Sequence[Raw]) -> list[str]:
 
 
 def _joined(task: Classes) -> list[str]:
-    """A warning of classes that look like lists of labels, such as `a`, `b` and `a|b`."""
+    """A warning about classes that look like lists of labels, such as `a`, `b` and `a|b`."""
     for separator in "|;,":
         parts = {name: {one.strip() for one in name.split(separator)} for name in task.names}
         times = Counter(part for found in parts.values() for part in found)
@@ -139,19 +139,19 @@ def ingest_samples(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> BlobRef:
-    """Check and store unlabelled samples, at most 1,024 chosen by seed: labels are ignored, in the
-    column that is named or looks like it."""
+    """Check and store unlabelled samples, at most 1,024 drawn by `seed`. The label column, named or
+    recognised, is ignored."""
     named = reading.input_column, reading.label_column
     with opened(data, named) as source:
         split = source.splits[training(source.splits)]
         chosen = split.select(sample_rows(range(split.num_rows), SAMPLES, seed))
-        source = replace(source, places=RowNames())  # what is chosen has other numbers
+        source = replace(source, places=RowNames())  # the chosen rows are numbered anew
         raws = _inputs("train", chosen, source, modality, *named, progress)
     return _shard(blobs, raws, range(len(raws)), _probe(range(len(raws)), None, seed))
 
 
 def inputs_of(data: Data, modality: Modality, input_column: str | None = None) -> list[Raw]:
-    """The inputs of a data set that a model is asked about: of its one split, in order; a column of
+    """The inputs of a data set for a query: the rows of its only split, in order; a column of
     classes is ignored. Raises BadConfig for several splits, BadSample for a bad row, and the errors
     of `opened` and `find_input`."""
     with opened(data, (input_column,)) as source:
@@ -171,7 +171,7 @@ def _inputs(
     label: str | None = None,
     progress: Progress | None = None,
 ) -> list[Raw]:
-    """Every row checked, none left out."""
+    """The checked inputs of all rows of a split. Raises BadSample if one is bad."""
     column = find_input(split, modality, column, marked_label(split, label))
     found = checked({name: split}, column, modality, source, progress)
     require_good(found.values(), BadSample)
@@ -186,8 +186,8 @@ def ingest_shots(
     reading: Reading = UNSAID,
     progress: Progress | None = None,
 ) -> Fit:
-    """Check and store `shots` labelled rows of each class, by seed 0, to fit a composition to; rows
-    of the test split, or what is left, are held out to judge it, at most 1,024.
+    """Check and store `shots` labelled rows of each class, drawn by seed 0, to fit a composition
+    to; at most 1,024 rows of the test split, else of the remaining rows, are held out to judge it.
 
     Raises what `ingest` raises, and EmptySplit when a class has too few rows; nothing is stored
     then.
@@ -203,7 +203,7 @@ def ingest_shots(
 
 
 def _of_each(labels: Sequence[int], names: Sequence[str], shots: int) -> set[int]:
-    """So many rows of each class. EmptySplit names a class that has fewer."""
+    """`shots` rows of each class. Raises EmptySplit if a class has fewer."""
     chosen: set[int] = set()
     every: list[list[int]] = [[] for _ in names]
     for row, label in enumerate(labels):
@@ -219,7 +219,8 @@ def _of_each(labels: Sequence[int], names: Sequence[str], shots: int) -> set[int
 
 
 def _probe(rows: Sequence[int], labels: Sequence[int] | None, seed: int) -> set[int]:
-    """64 of the rows to be shared, a quarter of a small set; never the first row of a class."""
+    """The probe rows: 64 of the rows to be shared, a quarter of a small set, never the first row of
+    a class. Raises EmptySplit if there are too few rows."""
     firsts = {} if labels is None else {labels[row]: row for row in reversed(rows)}
     spare = set(rows) - set(firsts.values())
     probe = set(sample_rows(sorted(spare), min(PROBE, max(1, len(rows) // 4)), seed))

@@ -1,4 +1,4 @@
-"""Rows of a data set, each checked; of a labelled one the good ones, with their classes."""
+"""Checks each row of a data set; of a labelled one, returns the good rows with their classes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tacl.errors import BadSample, EmptySplit, LabelOutOfRange
 
 BATCH = 256
 SKIP = ". Mend the data, or leave bad rows out: --skip-bad (Python and HTTP: skip_bad)"
-HELD_OUT = ("test", "validation", "valid", "val", "dev")  # to test on, the first there is
+HELD_OUT = ("test", "validation", "valid", "val", "dev")  # splits to test on: the first that exists
 
 Progress = Callable[[int, int], None]  # rows checked, rows to check
 
@@ -77,8 +77,8 @@ def labelled(
     fewest: int = 1,
     skip_bad: bool | None = None,
 ) -> LabelledSplits:
-    """`fewest`: rows of a task; `skip_bad`: whether bad rows are left out, None where nobody can
-    choose that.
+    """The good rows of a labelled data set. `fewest`: rows that it needs; `skip_bad`: whether bad
+    rows are left out, None if the user has no such option.
 
     Raises the errors of `cluster.data.ingest.ingest`.
     """
@@ -139,8 +139,8 @@ def training(found: Splits) -> str:
 
 
 def _train_and_test(found: Splits, label: str) -> tuple[Splits, tuple[str, ...], list[str]]:
-    """The split to train on, and the one to test on where there is one with labels; the names of
-    those without; and of those that nothing is done with."""
+    """The splits to train on and, if one with labels exists, to test on; the names of splits
+    without labels; and the names of those that are not used."""
     train = training(found)
     held_out = [name for name in HELD_OUT if name in found and name != train]
     left_out = [name for name in held_out if is_unlabelled(found[name], found[train], label)]
@@ -153,8 +153,8 @@ def _train_and_test(found: Splits, label: str) -> tuple[Splits, tuple[str, ...],
 def checked(
     splits: Splits, column: str, modality: Modality, source: Opened, progress: Progress | None
 ) -> dict[str, list[Raw | Bad]]:
-    """The inputs of every row of every split, or what is wrong with them. TooLarge at the first one
-    that is more than may be decoded."""
+    """The input of every row of every split, or what is wrong with it. Raises TooLarge at the first
+    one that must not be decoded."""
     spent = DecodedSoFar(of_data_set(source.stored))
     folders = [folder.resolve() for folder in source.folders]
     image = partial(checked_image, folders=folders, spent=spent)
@@ -180,7 +180,7 @@ def _checked_rows(
     check: Callable[[Any, str], Raw],
     place: Callable[[int], str],
 ) -> Iterator[Raw | Bad]:
-    """`view`: the column alone, as it is to be read."""
+    """The checked inputs of some rows. `view`: only their column, undecoded or transformed."""
     given = view[rows.start : rows.stop][column]
     try:
         values = given.to_pylist() if isinstance(given, pa.ChunkedArray) else given

@@ -1,4 +1,4 @@
-"""Asking a model about all rows of a table, some at a time."""
+"""Queries a model about all rows of a table, in several requests."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import pyarrow as pa
 from cluster.data.answers import ROWS, Table
 from tacl.errors import TooLarge, TooLate
 
-BYTES = 24 << 20  # of the inputs of a request: a server reads no more than 32 MiB of one
+BYTES = 24 << 20  # of the inputs of a request, of which a server reads at most 32 MiB
 
 Inputs = Sequence[str | bytes]
 
 
 def predicted(inputs: Inputs, ask: Callable[[Inputs], Table]) -> Table:
-    """What `ask` answers about all of them. All answers are of one model with the same heads: where
-    it became another meanwhile, everything is asked again."""
+    """The answers of `ask` about all inputs, as one table. They all come from one model with the
+    same heads: if the model or its heads change meanwhile, everything is requested again."""
     while True:
         tables = list(_answered(inputs, ask))
         if all(table.schema.metadata == tables[0].schema.metadata for table in tables):
@@ -24,8 +24,8 @@ def predicted(inputs: Inputs, ask: Callable[[Inputs], Table]) -> Table:
 
 
 def _answered(inputs: Inputs, ask: Callable[[Inputs], Table]) -> Iterator[Table]:
-    """Half as many at once, from then on, where so many are too large when decoded or take too
-    long, which only the server knows."""
+    """The answers by request. If the inputs of a request are too large when decoded or take too
+    long, which only the server knows, this request and later ones have at most half as many."""
     start, rows = 0, ROWS
     while start < len(inputs):
         part = inputs[start : start + fitting(inputs, start, rows)]
@@ -40,7 +40,7 @@ def _answered(inputs: Inputs, ask: Callable[[Inputs], Table]) -> Iterator[Table]
 
 
 def fitting(inputs: Inputs, start: int, most: int) -> int:
-    """How many from `start` on fit into a request; one at the least."""
+    """How many inputs from `start` on fit into a request, up to `most`; at least one."""
     size = 0
     for count, one in enumerate(inputs[start : start + most]):
         size += len(one if isinstance(one, bytes) else one.encode())
@@ -50,7 +50,7 @@ def fitting(inputs: Inputs, start: int, most: int) -> int:
 
 
 def as_stream(inputs: Inputs) -> bytes:
-    """One column of Arrow."""
+    """The inputs as an Arrow stream of one column."""
     kind = pa.binary() if isinstance(inputs[0], bytes) else pa.string()
     return written(pa.table({"input": pa.array(inputs, kind)}))
 

@@ -1,6 +1,6 @@
-"""The readers of `datasets`, where they would make something else of a file than was written.
+"""Changes the readers of `datasets` where they would read a file otherwise than it was written.
 
-What a column holds is told by all of its files, here and of a hub alike: 007 is a text, and no 7.
+The type of a column follows from all of its files, local or of a hub: 007 is a text, not a 7.
 """
 
 from __future__ import annotations
@@ -19,18 +19,19 @@ from datasets.packaged_modules.json import json as json_lines
 from pyarrow import json as arrow_json
 
 NULL_FIRST = re.compile(rb"\A(?:\xef\xbb\xbf)?\s*null")  # in JSON
-# A code such as 007 is none: it would become 7.
+# A code such as 007 is no number: it would become 7.
 NUMBER = re.compile(r"\s*[+-]?((0|[1-9]\d{0,18})(\.\d*)?|\.\d+)([eE][+-]?\d+)?\s*")
-TRUTHS = ("true", "false")  # what pandas takes for such
-ROWS = 10_000  # whose fields are looked at together
-# Not that of `datasets`, which keeps what it read of a hub by version, and reads it otherwise.
+TRUTHS = ("true", "false")  # what pandas reads as truth values
+ROWS = 10_000  # whose fields are checked at once
+# Not that of `datasets`, which caches hub data by version, and reads them otherwise.
 VERSION = "0.0.1"
 
 
 def _in_one_block(lines: BytesIO, read_options: arrow_json.ReadOptions) -> pa.Table:
-    """What crashes the process (pyarrow 26), and `datasets` has no option for: a column whose
-    values are of one type in one block and of another in the next, which in one block is an error;
-    and a first row that is null, which becomes what a later one is, a row without values."""
+    """Read JSON lines in one block. Two things crash the process (pyarrow 26), and `datasets` has
+    no option for them: a column with values of different types in different blocks, which is an
+    error in one block; and a first row that is null, which becomes a row without values, as later
+    ones do."""
     if NULL_FIRST.match(lines.getbuffer()):
         lines = BytesIO(NULL_FIRST.sub(b"{}", lines.getvalue()))
     size = lines.getbuffer().nbytes + 1
@@ -40,8 +41,9 @@ def _in_one_block(lines: BytesIO, read_options: arrow_json.ReadOptions) -> pa.Ta
 
 @dataclass
 class OfWholeFiles(json_lines.JsonConfig):
-    """What a column holds is told by all of a file, not by its first 10 MB; a later part of several
-    types would be read as JSON in quotes. Of a hub too, whose reader takes no such option."""
+    """Settings by which the type of a column follows from the whole file, not from its first 10 MB:
+    a later part of several types would be read as JSON in quotes. This class is the default, since
+    the reader of hub data takes no such option."""
 
     version: Any = VERSION
     chunksize: int = -1
@@ -49,7 +51,8 @@ class OfWholeFiles(json_lines.JsonConfig):
 
 @dataclass
 class OfWholeTables(csv_files.CsvConfig):
-    """Likewise, not by its first 10,000 lines. Only an empty field is nothing: NA is a class."""
+    """Settings by which the type of a column follows from the whole file, not from its first 10,000
+    lines. Only an empty field is a missing value: NA may be a class."""
 
     version: Any = VERSION
     chunksize: int = 2**31 - 1
@@ -60,14 +63,14 @@ class OfWholeTables(csv_files.CsvConfig):
     def pd_read_csv_kwargs(self) -> dict[str, Any]:
         usual = super().pd_read_csv_kwargs
         if self.engine not in (None, "c") or len(self.sep or "") != 1 or self.skipfooter:
-            return usual  # pandas reads it in another way, which knows no such option
-        return usual | {"low_memory": False}  # which tells types by parts too
+            return usual  # pandas then uses another parser, which has no such option
+        return usual | {"low_memory": False}  # with low memory, types follow from parts of a file
 
 
 def _with_texts(self: csv_files.Csv, dl_manager: Any) -> list[Any]:
-    """The files of every split, of which it was seen which columns hold texts."""
+    """The files of every split, after all were searched for columns that hold texts."""
     splits, how = _splits_of_tables(self, dl_manager), self.config
-    if isinstance(how, OfWholeTables) and how.features is None:  # else the data say what it holds
+    if isinstance(how, OfWholeTables) and how.features is None:  # else the data declare the types
         of_all = [files for split in splits for files in split.gen_kwargs["files_iterables"]]
         texts = _texts((file for files in of_all for file in files), how)
         how.converters = dict.fromkeys(texts, _as_written)
@@ -75,7 +78,8 @@ def _with_texts(self: csv_files.Csv, dl_manager: Any) -> list[Any]:
 
 
 def _texts(files: Iterable[str], how: OfWholeTables) -> set[Any]:
-    """Columns that hold more than numbers, or truths, in one of the files: so in all."""
+    """Columns that are texts in all files: in some file a field is no number, and in some file a
+    field is no truth value."""
     not_numbers, not_truths = set[Any](), set[Any]()
     for file in files:
         options = how.pd_read_csv_kwargs | {"dtype": str, "chunksize": ROWS}

@@ -1,8 +1,8 @@
-"""Open whatever Hugging Face `datasets` reads: Parquet, image folder, CSV, JSON lines, and hub ids,
-`ID` or `ID:CONFIGURATION`; and what a program holds (`cluster.data.frames`).
+"""Opens whatever Hugging Face `datasets` reads: Parquet, image folder, CSV, JSON lines, and hub
+ids, `ID` or `ID:CONFIGURATION`; and rows in a program's memory (`cluster.data.frames`).
 
-Nothing of it stays: a local data set is converted in a temporary folder, so that an edited file is
-never answered from a cache. No code that comes with a data set is run.
+A local data set is converted in a temporary folder, which is deleted afterwards, so that an edited
+file is never read from a cache. No code that comes with a data set is run.
 """
 
 from __future__ import annotations
@@ -104,8 +104,8 @@ def _held(data: Dataset | DatasetDict | Rows) -> Opened:
 
 
 def _read(data: str, cache: Path, named: Collection[str]) -> Opened:
-    """Pictures may lie as files in the folder that was given, or in what was unpacked of it. One
-    file is whole in itself."""
+    """Read a path or hub id. Rows of a folder may name pictures as files in it or in what was
+    unpacked of it; rows of a single file may name none."""
     path = located(data)
     how = path and _written(data, path, cache, named)
     found = _load(data, path, cache, how)
@@ -124,8 +124,8 @@ def _in_memory(found: Splits) -> int:
 
 
 def _written(data: str, path: Path, cache: Path, named: Collection[str]) -> CsvDialect | None:
-    """Of a CSV file, or of all files of a folder that are read as such. BadColumns when they are
-    not alike."""
+    """The dialect of a CSV file, or of all files of a folder if they are read as CSV; else None.
+    Raises BadColumns if their dialects differ."""
     files = _tables(data, path, cache) if path.is_dir() else [path]
     if not files or not all(map(is_table, files)):
         return None
@@ -145,8 +145,8 @@ def _written(data: str, path: Path, cache: Path, named: Collection[str]) -> CsvD
 
 
 def _tables(data: str, path: Path, cache: Path) -> list[Path]:
-    """Those of a folder that `datasets` reads, where it takes them for CSV: what else lies there,
-    as a licence, is passed over."""
+    """The files of a folder that `datasets` reads, if it reads them as CSV; it ignores others, such
+    as a licence."""
     if not any(map(is_table, path.rglob("*.*"))):
         return []
     _require_no_pattern(data, path)
@@ -158,7 +158,7 @@ def _tables(data: str, path: Path, cache: Path) -> list[Path]:
 
 
 def _places(path: Path, how: CsvDialect | None, found: Splits) -> RowNames:
-    """Lines are known of a file of one split whose rows are the reader's."""
+    """The lines of rows, known for a single split with as many lines as the reader found rows."""
     if len(found) != 1:
         return RowNames()
     lines: Sequence[int] = how.lines if how else ()
@@ -174,8 +174,8 @@ def _splits(found: DatasetDict) -> Splits:
 
 
 def located(data: str) -> Path | None:
-    """Where the data lie; None when they have the name of a data set on a hub. DataNotFound."""
-    if not data:  # as of a variable that is not set; and not the folder that one is in
+    """The path of the data; None if their name is one of a hub. Raises DataNotFound."""
+    if not data:  # such as from a variable that is not set; it does not mean the current folder
         raise DataNotFound("no data are named: '' was given; give a file, a folder or a hub id")
     path = Path(os.path.expanduser(data))
     if os.path.exists(path):  # `Path.exists` raises for a text that is too long for a name
@@ -194,13 +194,13 @@ def _load(data: str, path: Path | None, cache: Path, how: CsvDialect | None) -> 
         _ask_hub(name)
         return _converted(data, lambda: load_dataset(name, configuration or None))
     given: dict[str, Any] = {"cache_dir": str(cache)} | (how.options() if how else {})
-    if how is None:  # else all of its files were looked at
+    if how is None:  # else `_written` has checked all its files
         for file in path.rglob("*.parquet") if path.is_dir() else [path]:
             _told(data, partial(require_bearable, file))
     if path.is_dir():
         _require_no_pattern(data, path)
         return _converted(data, lambda: load_dataset(str(path), **given))
-    # datasets knows formats by small letters, and would look through all that lies above a pattern
+    # datasets knows formats by lower-case suffixes, and would search all folders above a pattern
     kinds = "".join(path.suffixes[-2:])  # as .csv.gz
     if kinds != kinds.lower() or glob.has_magic(str(path.parent)):
         link = cache / "given" / path.name.lower()
@@ -224,13 +224,14 @@ def _converted(data: str, load: Callable[[], object]) -> Splits:
 
 
 def finds_no_format(error: BaseException) -> bool:
-    """Of `datasets`, for a folder whose files it cannot read; FileNotFoundError is of all."""
+    """Whether an error of `datasets` means that it can read no file of a folder: the class,
+    FileNotFoundError, is that of other errors too."""
     return "supported extension" in str(error)
 
 
 def asked_a_hub(error: BaseException) -> bool:
-    """Of `datasets`, where nothing of this name lies here; its classes are those of other errors
-    too."""
+    """Whether an error of `datasets` means that no local data have this name: its classes are those
+    of other errors too."""
     return "on the Hub" in str(error)
 
 
@@ -284,7 +285,7 @@ def _foreign(data: str) -> DataNotFound:
 
 
 def _likely(data: str) -> str:
-    """What lies beside it and has nearly its name, where it is not there itself."""
+    """If a path does not exist, a question whether one beside it with a close name is meant."""
     path = Path(os.path.expanduser(data))
     if os.path.exists(path) or not os.path.isdir(path.parent):
         return ""
@@ -330,7 +331,7 @@ def _listed_once() -> Iterator[None]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the progress bars and log lines of `datasets`: errors are said once, by us."""
+    """Run without progress bars and log lines of `datasets`: errors are reported once, by TACL."""
     bars, level = datasets.are_progress_bars_disabled(), datasets.logging.get_verbosity()
     datasets.disable_progress_bars()
     datasets.logging.set_verbosity(datasets.logging.CRITICAL)

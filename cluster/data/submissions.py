@@ -1,6 +1,6 @@
-"""A submission from what a person gave: checked, its rows stored, its options complete.
+"""Prepares a submission: checks what the user gave, and stores its rows.
 
-Runs where the data are; what leaves are digests and counts.
+Runs where the data are; only digests and counts are sent on.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tacl.errors import BadConfig
 
 
 def checked_templates(templates: Sequence[str]) -> tuple[str, ...]:
-    """Raises BadConfig."""
+    """The templates. Raises BadConfig unless each has {} once."""
     wrong = [one for one in templates if one.count("{}") != 1]
     if wrong:
         raise BadConfig(f"template {wrong[0]!r}: write {{}} once, where the class name goes")
@@ -43,9 +43,9 @@ def prepared_submission(
     reading: Reading = UNSAID,
     progress: Progress | None = None,
 ) -> Submission:
-    """What the coordinator of this home is given; `agree` sees the classes first. Raises BadName,
-    BadConfig, ClusterNotRunning, the errors of bad data (`cluster.data.ingest`) and what `agree`
-    raises; nothing is stored then."""
+    """The submission for the coordinator of this home. `agree` receives the classes before rows are
+    stored, `read` what was stored. Raises BadName, BadConfig, ClusterNotRunning, the errors of bad
+    data (`cluster.data.ingest`) and what `agree` raises; nothing is stored then."""
     prompts = checked_templates(templates)
     checked_task(name, owner, private)
     seed, skip_bad = options.seed, options.skip_bad

@@ -1,4 +1,4 @@
-"""One row at a time: is it a picture, is it a text? What passes here, every learner can read."""
+"""Checks one row at a time, a picture or a text: what passes here, every learner can read."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ class _Counted(io.BytesIO):
 
 
 def measured_image(raw: bytes, where: str, spent: DecodedSoFar) -> bytes:
-    """The bytes of a picture that may be decoded, from its header alone. BadSample, TooLarge."""
+    """The bytes of a picture, of which only the header is read. Raises BadSample, and TooLarge if
+    it must not be decoded."""
     with _opened(raw, where, spent):
         return raw
 
@@ -42,9 +43,9 @@ def checked_image(
     """The original bytes of a picture, after decoding all of it once. BadSample if that fails,
     TooLarge for what may not be decoded.
 
-    A row that names a file instead of holding bytes is read only where that is a regular file below
-    one of `folders`, whose own links were followed, and its links followed too; without a folder no
-    file is opened.
+    A row that names a file instead of holding bytes is read only if that file, all links followed,
+    is a regular one below one of `folders`, whose own links were followed; without a folder no file
+    is opened.
     """
     raw, path = value, None
     if isinstance(value, dict):
@@ -62,8 +63,8 @@ def checked_image(
 
 @contextmanager
 def _opened(raw: bytes, where: str, spent: DecodedSoFar) -> Iterator[ImageFile]:
-    """A picture whose header is read and bearable; what its decoder raises in the block means that
-    it is not readable."""
+    """A picture whose header was read and is within the limits. What its decoder raises in the
+    block becomes BadSample, or TooLarge."""
     if len(raw) > amounts.PICTURE_BYTES:
         raise TooLarge(f"{where}: more than {amounts.PICTURE_BYTES >> 20} MiB")
     try:
@@ -89,7 +90,8 @@ def _opened(raw: bytes, where: str, spent: DecodedSoFar) -> Iterator[ImageFile]:
 
 
 def _file_bytes(path: Path, where: str, folders: Sequence[Path]) -> bytes:
-    """One message for all that may not be read: a row tells nothing of other files."""
+    """The bytes of the file that a row names. Raises the same BadSample for all that must not be
+    read, so that a row reveals nothing about other files."""
     refused = BadSample(
         f"{where}: the row names a file and holds no picture; give its bytes, or a folder of "
         "pictures that the file is in"
@@ -113,8 +115,8 @@ def _without_waiting(path: str, flags: int) -> int:
 
 
 def checked_text(value: object, where: str, spent: DecodedSoFar | None = None) -> str:
-    """A text that says something. BadSample for nothing, numbers, blanks and binary garbage,
-    TooLarge for an endless one."""
+    """The text itself. Raises BadSample for anything but text, for blanks and for binary garbage,
+    TooLarge for a text that is too long."""
     if not isinstance(value, str):
         found = "nothing" if value is None else f"{type(value).__name__} {str(value)[:40]!r}"
         raise BadSample(f"{where}: found {found} where a text should be")
@@ -125,6 +127,6 @@ def checked_text(value: object, where: str, spent: DecodedSoFar | None = None) -
     (spent or DecodedSoFar()).add(Amount(characters=len(value)), where)
     try:
         value.encode()
-    except UnicodeEncodeError:  # of a shell, as bytes of another encoding
+    except UnicodeEncodeError:  # as from a shell, given bytes of another encoding
         raise BadSample(f"{where}: {value[:40]!r} is no UTF-8; give it in UTF-8") from None
     return value
