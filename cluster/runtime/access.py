@@ -1,7 +1,7 @@
-"""Who may enter a Ray cluster: whoever has its token, and with `--insecure` everybody.
+"""Access to a Ray cluster: with its token or, with `--insecure`, without one.
 
-Ray reads its settings when it is imported; what is chosen here holds for this process from now on,
-and for those it starts.
+Ray reads its settings when it is imported; what is set here holds for this process from then on,
+and for the processes that it starts.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ NO_PROXY = (("grpc.enable_http_proxy", 0),)
 
 
 def authenticate(mode: str, token: str | None = None) -> None:
-    """`mode`: token or disabled. `token`: path of its file; default RAY_AUTH_TOKEN,
-    RAY_AUTH_TOKEN_PATH or ~/.ray/auth_token, the first of them that is there."""
+    """Set how this process authenticates. `mode`: token or disabled. `token`: path of its file;
+    default: the first that exists of RAY_AUTH_TOKEN, RAY_AUTH_TOKEN_PATH and ~/.ray/auth_token."""
     os.environ["RAY_AUTH_MODE"] = mode
     if token is not None:
-        os.environ.pop("RAY_AUTH_TOKEN", None)  # would come first
+        os.environ.pop("RAY_AUTH_TOKEN", None)  # it would have precedence
         os.environ["RAY_AUTH_TOKEN_PATH"] = token
     Config.initialize("")
     AuthenticationTokenLoader.instance().reset_cache()
 
 
 def enter(address: str, insecure: bool) -> bool:
-    """Show the token from here on, where the cluster at HOST:PORT asks for one; whether it does.
+    """Authenticate from here on if the cluster at HOST:PORT requires it; returns whether it does.
 
-    BadConfig: it asks nobody, and that was not said to be meant; or this process has no token.
-    ClusterNotRunning: nothing answers there.
+    Raises BadConfig if it requires none and `insecure` is not set, or if this process has no token;
+    ClusterNotRunning if nothing answers at the address.
     """
     if not asks_for_token(address):
         if not insecure:
@@ -60,7 +60,7 @@ def enter(address: str, insecure: bool) -> bool:
 
 
 def asks_for_token(address: str) -> bool:
-    """Asked as a stranger would, without one."""
+    """Whether the cluster refuses a request without a token."""
     authenticate("disabled")
     opened: Any = init_grpc_channel(address, NO_PROXY)
     with opened as channel:

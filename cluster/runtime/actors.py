@@ -1,11 +1,11 @@
 """The coordinator and its learners as Ray actors.
 
-Learners are detached, and named by the run and attempt that they do first: they work on while the
-coordinator is away, and the next one finds them and hears what they have found. A one-worker run
-reserves its worker's CPUs for the learner itself, which may do another afterwards. A learner that
-starts a group reserves nothing, its workers do; it starts beside the coordinator, so that the loss
-of another node never takes the leader of a group, nor is one sent to a node not yet known to be
-lost.
+Learners are detached, and named by the run and attempt that they do first: they keep working while
+the coordinator is away, and the next coordinator finds them and collects their results. A
+one-worker run reserves its worker's CPUs for the learner itself, which may do another run
+afterwards. A learner that starts a group reserves nothing, as its workers do; it is placed beside
+the coordinator, so that the loss of another node never takes the leader of a group, and no leader
+is sent to a node that is lost but not yet known to be.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ from cluster.scheduler.state import Needs, Node
 from cluster.storage.home import Home, Serving
 from tacl.errors import HomeInUse, StorageUnavailable, TaclError
 
-PERIOD = 0.2  # seconds between two looks at what runs
+PERIOD = 0.2  # seconds between two checks of the runs
 
 LOG = logging.getLogger(__name__)
 
 
 def actor_of(cls: type, **options: Any) -> Callable[..., Any]:
-    """Make an actor of a plain class."""
+    """Return a function that makes an actor of a plain class."""
     remote: Any = ray.remote(cls)
     return remote.options(**options).remote
 
@@ -66,10 +66,10 @@ class RayLauncher:
     def __init__(
         self, home: str, learner: str, serving: Callable[[], Serving | None], runs: int = RUNS
     ) -> None:
-        """`serving`: what the HTTP API was started with, while it is. `runs`: of a learner."""
+        """`serving`: returns how the HTTP API was started, if it runs. `runs`: of a learner."""
         self._home, self._learner, self._serving, self._runs = home, learner, serving, runs
         self._assigned = Assigned()
-        # Two threads ask: whoever takes one out has it.
+        # Two threads use it: the one that pops a learner has it.
         self._idle: dict[str, tuple[IdleLearner, Any]] = {}
 
     def nodes(self) -> tuple[Node, ...]:
@@ -94,12 +94,12 @@ class RayLauncher:
         return Process(learner, needs, actor, actor.work.remote(work))
 
     def _doing(self, attempt: Attempt) -> tuple[str, Any] | None:
-        """One that did something else before, and was given this by an earlier coordinator."""
+        """The learner that was given this attempt after another one; None if there is none."""
         if (learner := self._assigned.learner(attempt)) is None:
             return None
         try:
             return learner, ray.get_actor(learner, namespace=NAMESPACE)
-        except ValueError:  # it was lost since
+        except ValueError:  # it was lost meanwhile
             return None
 
     def _waiting(self, attempt: Attempt, needs: Needs) -> tuple[str, Any] | None:
@@ -154,7 +154,7 @@ class RayLauncher:
         return [one for one, _ in tuple(self._idle.values())]
 
     def _end(self, learners: Iterable[str]) -> None:
-        """Of those that wait."""
+        """End those of the learners that are idle."""
         for learner in learners:
             if (taken := self._idle.pop(learner, None)) is not None:
                 ray.kill(taken[1])
@@ -166,7 +166,7 @@ def _sum(left: Mapping[str, float], held: Mapping[str, float]) -> dict[str, floa
 
 
 def _node(has: Mapping[str, float], held: Mapping[str, float] = MappingProxyType({})) -> Node:
-    """Whole CPUs, and GPUs in parts; what is held in part is held."""
+    """Whole CPUs, and fractions of GPUs; a CPU or GPU that is held in part counts as held."""
     used = (ceil(held.get(name, 0)) for name in ("CPU", "GPU"))
     gpus = int(GPU_PARTS * has.get("GPU", 0)) / GPU_PARTS
     return Node(int(has.get("CPU", 0)), gpus, *used)
@@ -188,13 +188,13 @@ def _outcome(answer: ray.ObjectRef) -> Outcome:
 
 
 def _first_lines(error: RayError) -> str:
-    """Ray's messages go on with advice for those who write actors."""
+    """The error without the advice for authors of actors that Ray's messages end with."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return " ".join(lines[:2])
 
 
 class TickingCoordinator(Coordinator):
-    """The coordinator inside its actor: it looks after its learners by itself."""
+    """The coordinator inside its actor, which checks its learners in a thread of its own."""
 
     def __init__(self, home: str, learner: str, runs: int) -> None:
         self._where = Home.at(home).where  # as other nodes find it
@@ -205,7 +205,7 @@ class TickingCoordinator(Coordinator):
         threading.Thread(target=self._watch, name="watch", daemon=True).start()
 
     def serves(self) -> str:
-        """Which home."""
+        """Which home it serves."""
         return self._where
 
     def _watch(self) -> None:
@@ -220,5 +220,5 @@ class TickingCoordinator(Coordinator):
                 self.close()
                 ray.kill(ray.get_runtime_context().current_actor, no_restart=True)
                 return
-            except Exception:  # who would look after what runs, without this thread?
+            except Exception:  # without this thread nothing would check the runs
                 LOG.exception("a tick of the coordinator failed; it is retried")

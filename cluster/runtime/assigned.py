@@ -1,8 +1,8 @@
-"""What each learner does, for coordinators that come later.
+"""Which attempt each learner does, stored for later coordinators.
 
-A learner is named by the first attempt that it does, as the name of an actor stays what it is. What
-one does that has done something before is kept where the names are: in Ray's control service, which
-lives as long as the learners do.
+A learner is named by the first attempt that it does, as the name of an actor cannot change. Later
+attempts are recorded where the names are: in Ray's control service, which lives as long as the
+learners do.
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ KEY = "learners"
 
 
 class Assigned:
-    """Only the coordinator writes it."""
+    """What each learner does that did another attempt first. Only the coordinator writes it."""
 
     def __init__(self) -> None:
         kept = json.loads(_internal_kv_get(KEY, namespace=NAMESPACE) or "{}")
         self._found = {name: (Attempt(*attempt), runs) for name, (attempt, runs) in kept.items()}
 
     def attempt(self, learner: str) -> Attempt | None:
-        """What it does; None: what it is named by."""
+        """The attempt of this learner; None if it is the one that names it."""
         found = self._found.get(learner)
         return found and found[0]
 
     def runs(self, learner: str) -> int:
-        """How many it was given."""
+        """How many attempts it was given."""
         return self._found[learner][1] if learner in self._found else 1
 
     def learner(self, attempt: Attempt) -> str | None:
-        """Who does this, and is named by something else."""
+        """The learner that does this attempt and is named by another one."""
         return next((name for name, (does, _) in self._found.items() if does == attempt), None)
 
     def give(self, learner: str, attempt: Attempt) -> None:
-        """Before the learner hears of it."""
+        """Record that the learner does this attempt; called before the learner is."""
         self._write(self._found | {learner: (attempt, self.runs(learner) + 1)})
 
     def forget(self, learner: str) -> None:
-        """It is ended."""
+        """Remove a learner that has ended."""
         if learner in self._found:
             self._write({name: one for name, one in self._found.items() if name != learner})
 

@@ -1,11 +1,12 @@
-"""A home somewhere else: what its registry says at one moment, and every file that it refers to.
+"""A copy of a home at another place: its registry at one moment, and every file it refers to.
 
-At the target lie `files`, named by digest, of which the registry is one, and `backup.json`, which
-is written last: a backup that ends early leaves the one before. Repeated, it copies what is new and
-deletes what is needed no more, so that what was purged is erased there too. The home may run. What
-it deletes meanwhile, its registry refers to no more: then the moment is taken anew.
+The target has `files`, named by digest (the registry is one), and `backup.json`, written last: an
+interrupted backup leaves the one before. Repeated, it copies what is new and deletes what is no
+longer needed, so that purged data is erased there too. The home may run. A file that it deletes
+meanwhile is no longer in its registry: then a new snapshot of the registry is taken.
 
-What can be made again is left out: checkpoints, caches, logs. So is HOME/data, which is not ours.
+Left out are checkpoints, caches and logs, which can be recomputed, and HOME/data, which is not
+ours.
 """
 
 from __future__ import annotations
@@ -48,27 +49,28 @@ MANIFEST = "backup.json"
 FILES = "files"
 SNAPSHOT = "snapshot.sqlite"
 
-Count = Callable[[int, int], None]  # files done, of how many
+Count = Callable[[int, int], None]  # files done, files in all
 
 
 class Manifest(Message):
-    """What lies at a target. Every other file is found through the registry."""
+    """The manifest of a backup. Every other file of the target is found through the registry."""
 
     form: Literal[1] = 1
-    founded: float  # when the home was made, by which it is known
+    founded: float  # when the home was made, which identifies it
     at: float
     settings: Settings
     registry: str  # digest of an SQLite file
 
 
 def backup(home: Home, target: str | Path, count: Count) -> BackedUp:
-    """Raises BadConfig for a target within the home or its storage, HomeInUse for one that has
-    another home, CorruptBlob when the home lacks a file that it needs, StorageUnavailable."""
+    """Copy a home to `target`. Raises BadConfig if the target is within the home or its storage,
+    HomeInUse if it has the backup of another home, or if the home's cluster runs on another
+    machine, CorruptBlob if a file that the home needs is missing, StorageUnavailable."""
     home.founded()
     running = home.running() if home.is_pinned else None
     is_far = running is not None and not running.lost and head_here(running) is None
     if is_far and not local_socket.answers(home.path):
-        # What SQLite knows of a file that is written lies in memory of the machine that writes it.
+        # SQLite keeps part of the state of an open file in memory of the machine that writes it.
         raise HomeInUse(f"the cluster of {home.path} runs on another machine; back it up there")
     uri = absolute_uri(str(target))
     for kept in filter(None, (home.path.as_uri(), home.founded().storage)):
@@ -94,7 +96,7 @@ def backup(home: Home, target: str | Path, count: Count) -> BackedUp:
         old = copying.there.keys() - copying.needed - {manifest.registry}
         for digest in old:
             files.remove(digest)
-        for half in files.halves():  # of a backup that was killed: perhaps of what was purged since
+        for half in files.halves():  # of a backup that was killed: perhaps of data purged since
             half.unlink(missing_ok=True)
     return BackedUp(
         target=place.uri,
@@ -108,8 +110,8 @@ def backup(home: Home, target: str | Path, count: Count) -> BackedUp:
 
 
 def _lies_in(uri: str, place: str) -> bool:
-    """On the same server: of all that a URI of S3 may name after `?`, another one alone makes it
-    another place."""
+    """Whether `uri` is within `place`. Of the options that an S3 URI may have after `?`, only
+    another server makes it another place."""
     (inner, _, options), (outer, _, others) = uri.partition("?"), place.partition("?")
     is_within = f"{inner}/".startswith(f"{outer.rstrip('/')}/")
     return is_within and _server(options) == _server(others)
@@ -120,7 +122,7 @@ def _server(options: str) -> str | None:
 
 
 class _Copying:
-    """The registry, then its files, until no file has gone in between."""
+    """Copies the registry, then its files; repeated until no file was deleted in between."""
 
     def __init__(self, home: Home, files: Blobs, snapshot: Path, count: Count) -> None:
         self._home, self._files, self.snapshot, self._count = home, files, snapshot, count
@@ -142,7 +144,7 @@ class _Copying:
             lost.add(digest)
 
     def _missing(self) -> tuple[str, CorruptBlob] | None:
-        """One pass; which file could not be copied."""
+        """Make one pass; returns the file that could not be copied, with its error, or None."""
         self._take_moment()
         found = {one.digest: one.size for one in self._source.stored()}
         for number, digest in enumerate(sorted(self.needed), 1):
@@ -171,11 +173,11 @@ class _Copying:
 def restore(
     source: str | Path, home: Home, storage: str | None, registry: str | None, count: Count
 ) -> Restored:
-    """Make the home of a backup again, in an empty place; `storage` and `registry` as for a new
-    home. Every file is compared with its name.
+    """Restore a home from a backup, into an empty place; `storage` and `registry` are as for a new
+    home. The content of every file is compared with its name.
 
-    Raises BadConfig, DataNotFound, HomeInUse, CorruptBlob, StorageUnavailable; then nothing is left
-    at `home`.
+    Raises BadConfig, DataNotFound, HomeInUse, CorruptBlob, StorageUnavailable; nothing is left at
+    `home` then.
     """
     if registry is not None:
         require_open(registry)
@@ -202,7 +204,7 @@ def restore(
 def _restored(
     home: Home, settings: Settings, manifest: Manifest, source: str, count: Count
 ) -> Restored:
-    """The settings, by which it is a home, are written last."""
+    """Restore the files. The settings, which make it a home, are written last."""
     blobs = Blobs(settings.blobs, cache=home.path / "cache" / "blobs")
     with scratch(home.path / "cache") as folder:
         files, snapshot = Blobs(source, cache=folder), folder / SNAPSHOT
@@ -226,7 +228,7 @@ def _restored(
 
 
 def _read(files: Blobs, digest: str) -> bytes:
-    """Of a backup. What a disk does not read is StorageUnavailable, and no fault of the home."""
+    """Read a file of a backup. An error of its disk is StorageUnavailable, no fault of the home."""
     try:
         return files.read(digest)
     except OSError as error:
@@ -237,7 +239,7 @@ def _read(files: Blobs, digest: str) -> bytes:
 
 def _opened(source: str | Path) -> tuple[Storage, Manifest]:
     uri = absolute_uri(str(source))
-    # Looking into a directory would make it.
+    # Listing a directory would create it.
     is_there = not uri.startswith("file://") or Path(unquote(urlsplit(uri).path)).is_dir()
     place = Storage(uri) if is_there else None
     manifest = place and _manifest(place)
@@ -248,7 +250,7 @@ def _opened(source: str | Path) -> tuple[Storage, Manifest]:
 
 
 def _manifest(place: Storage) -> Manifest | None:
-    """None where there is no backup yet."""
+    """The manifest at the target; None if there is no backup yet."""
     text = place.read(MANIFEST)
     try:
         return None if text is None else Manifest.model_validate_json(text)
@@ -265,7 +267,7 @@ def _needed(registry: Registry, settings: Settings) -> set[str]:
 
 @contextmanager
 def _written(place: object) -> Iterator[None]:
-    """What a disk refuses, as one that is full, is StorageUnavailable."""
+    """Raise StorageUnavailable for errors of the disk, for example if it is full."""
     try:
         yield
     except OSError as error:
@@ -277,7 +279,7 @@ def _written(place: object) -> Iterator[None]:
 
 @contextmanager
 def _alone(home: Home) -> Iterator[None]:
-    """Two at once would delete each other's files."""
+    """Hold the lock of backups: two at once would delete each other's files."""
     path = home.path / "backup.lock"
     path.touch(mode=0o600)
     with path.open("a") as file:
@@ -287,6 +289,6 @@ def _alone(home: Home) -> Iterator[None]:
 
 
 def _close(folder: Path) -> None:
-    """To other users, whatever this process lets them read else."""
+    """Close the folder to other users, whatever the umask of this process."""
     for path in (folder, *folder.rglob("*")):
         path.chmod(0o700 if path.is_dir() else 0o600)

@@ -1,4 +1,4 @@
-"""What `tacl init` asked, and `up` reads where it is not told otherwise: HOME/tacl.toml."""
+"""The answers given to `tacl init`, defaults of the options of `tacl up`: HOME/tacl.toml."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Config(Message):
 
 
 def read(home: Home) -> Config:
-    """Nothing where there is no file. Raises BadConfig."""
+    """Read the file; an empty Config if there is none. Raises BadConfig."""
     path = home.path / ANSWERS
     try:
         return Config.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
@@ -39,7 +39,7 @@ def read(home: Home) -> Config:
 
 
 def require_new(home: Home) -> None:
-    """Raises BadConfig where the home is founded already."""
+    """Raise BadConfig if the home is founded already."""
     if settings := home.settings():
         raise BadConfig(
             f"{home.path} is a home already, with the base model {settings.base.spec}; "
@@ -48,7 +48,7 @@ def require_new(home: Home) -> None:
 
 
 def write(home: Home, config: Config) -> str:
-    """The path of the file. Raises BadConfig where the home is founded already."""
+    """Write the file and return its path. Raises BadConfig if the home is founded already."""
     require_new(home)
     home.close_to_others()
     lines = [

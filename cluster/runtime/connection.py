@@ -1,6 +1,6 @@
-"""The way to a coordinator: connect to a Ray cluster, ask, and wait while nobody answers.
+"""The connection to a coordinator: join a Ray cluster, call it, and retry while nobody answers.
 
-Importing this file imports Ray, and no torch: a learner that computes nothing can use it too.
+Importing this file imports Ray but not torch, so that learners that compute nothing can use it.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from tacl.errors import BadConfig, ClusterNotRunning, StorageUnavailable, TaclEr
 
 NAMESPACE = "tacl"  # of all named actors: one cluster serves one home
 COORDINATOR = "coordinator"
-CLIENT_SECONDS = 30.0  # for a coordinator that was lost to be back
-RUN_SECONDS = 600.0  # that a run waits: its work is worth more than a short wait
-ANSWER_SECONDS = 30.0  # of a coordinator that is there, and busy
+CLIENT_SECONDS = 30.0  # for a lost coordinator to come back
+RUN_SECONDS = 600.0  # that a run waits: its work is worth a longer wait
+ANSWER_SECONDS = 30.0  # of a coordinator that runs but is busy
 PAUSE = 0.3  # seconds between two tries
 
 
 class RetryPolicy:
-    """How long a call is repeated whose actor is lost: each is idempotent by its arguments.
+    """How long a call to a lost actor is repeated: every call is idempotent by its arguments.
 
-    A run also waits while the coordinator cannot write, and meets its errors as they were raised.
+    A run also waits while the coordinator cannot write, and gets errors as they were raised.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class RetryPolicy:
         self._until, self._gone, self._of_run = time.monotonic() + seconds, gone, of_run
 
     def after(self, error: Exception) -> float:
-        """Seconds until the next try. Raises the answer that an error is, or `gone` when late."""
+        """Seconds until the next try. Raises an error that is an answer, or `gone` when late."""
         if not isinstance(error, RayTaskError):
             if not isinstance(error, RayActorError | ValueError):  # ValueError: no such name
                 raise error
@@ -63,24 +63,24 @@ class RetryPolicy:
 
 
 def has_gpu() -> bool:
-    """Whether Ray gave this process a GPU; it lets others see those of the node, too."""
+    """Whether Ray gave this process a GPU; processes without one can see those of the node, too."""
     return ray.is_initialized() and bool(ray.get_gpu_ids())
 
 
 def unwrapped(error: RayTaskError) -> BaseException:
-    """The error as it was raised, when it is an answer; else with Ray's account of where."""
+    """The error as it was raised if it is a TaclError; else Ray's error, which says where."""
     return error.cause if isinstance(error.cause, TaclError) else error
 
 
 def coordinator() -> Any:
-    """Of the cluster that this process is connected to. ValueError: there is none, for now."""
+    """The coordinator of the connected cluster. Raises ValueError if there is none now."""
     return ray.get_actor(COORDINATOR, namespace=NAMESPACE)
 
 
 def asked(
     find: Callable[[], Any], method: str, arguments: Sequence[object], most: RetryPolicy
 ) -> Any:
-    """What an actor's method returns, found again for every try."""
+    """Return what an actor's method returns; the actor is looked up again for every try."""
     while True:
         try:
             return ray.get(getattr(find(), method).remote(*arguments))
@@ -104,13 +104,13 @@ def call_with_retries(
 
 
 class CoordinatorClient:
-    """How a run asks the coordinator for its next steps, and tells it what others see of its own
-    samples. One that is being restarted is waited for.
+    """Requests of a run to the coordinator: its next steps, and reports of its progress and of the
+    statistics that it shares. It waits for a coordinator that is being restarted.
 
-    Picklable, because it travels to the workers of a run; the handle stays behind.
+    Picklable, because it travels to the workers of a run; the actor handle is left out.
     """
 
-    answered = -math.inf  # when a run of this process last heard that it is the current one
+    answered = -math.inf  # when a run of this process was last confirmed as the current one
 
     def __init__(self) -> None:
         self._handle: Any = None
@@ -125,7 +125,8 @@ class CoordinatorClient:
         return self._ask("progressed", run_id, progress, attempt)
 
     def awaits(self, run_id: str, attempt: int) -> bool | None:
-        """None when no coordinator answers. One that cannot ask its registry now may wait."""
+        """Whether the coordinator waits for this attempt; None if no coordinator answers, perhaps
+        because it cannot read its registry now."""
         try:
             asked = coordinator().awaits.remote(run_id, attempt)
             return ray.get(asked, timeout=ANSWER_SECONDS)
@@ -137,7 +138,7 @@ class CoordinatorClient:
     def _ask(self, method: str, *arguments: object) -> Any:
         kept = iter([self._handle] if self._handle else [])
 
-        def find() -> Any:  # looked up again only when the one that was kept does not answer
+        def find() -> Any:  # looked up again only if the cached one does not answer
             self._handle = next(kept, None) or coordinator()
             return self._handle
 
@@ -166,7 +167,7 @@ def connect(home: Home) -> None:
 
 
 def leave(home: Home) -> None:
-    """Disconnect from the home's cluster before it ends: Ray ends processes that lost theirs."""
+    """Disconnect from the home's cluster before it ends: Ray ends processes that lose theirs."""
     served = home.running()
     if served is None or not ray.is_initialized():
         return
@@ -191,8 +192,8 @@ def _silent(home: Home, why: str) -> ClusterNotRunning:
 
 
 def dial(address: str) -> None:
-    """Become a driver of the Ray cluster at HOST:PORT. OSError at once when nothing listens there;
-    Ray itself would try for minutes."""
+    """Become a driver of the Ray cluster at HOST:PORT. Raises OSError at once if nothing listens
+    there; Ray itself would try for minutes."""
     host, _, port = address.rpartition(":")
     socket.create_connection((host, int(port)), timeout=5).close()
     atexit.register(ray.shutdown)  # before Ray's own, which waits half a second for log lines

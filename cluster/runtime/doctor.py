@@ -1,6 +1,6 @@
-"""Is this machine, and this home, able to work? Checks that say what to do when it is not.
+"""Checks whether this machine, and this home, can work, with advice where they cannot.
 
-Of a home every file that something needs is read and compared with its name.
+Of a home, every file that is needed is read and its content compared with its name.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from cluster.storage.filesystem import Storage
 from cluster.storage.home import Home, Running
 from tacl.errors import BadConfig, CorruptBlob, StorageUnavailable, TaclError
 
-DISTRIBUTION = "tacl-compose"  # what pip calls this
+DISTRIBUTION = "tacl-compose"  # the name of the package for pip
 GIB = 1 << 30
 MEMORY = 3 * GIB  # the cluster without dashboard takes about one, a training process about one
 DISK = 2 * GIB
@@ -40,7 +40,7 @@ SQLITE = "sqlite:///"
 
 
 class Check(Message):
-    """What was looked at, what was found, and what to do when it is not well."""
+    """What was checked, what was found, and what to do if it is not ok."""
 
     check: str
     ok: bool
@@ -53,8 +53,8 @@ def checks(
     ask: Callable[[], Resources] | None = None,
     references: Callable[[], NeededFiles] | None = None,
 ) -> Iterator[Check]:
-    """Yields each check once it is done, before the next begins. `ask` gives the cluster's
-    resources, where one runs, and `references` what its registry needs of the blob store."""
+    """Yield each check once it is done, before the next starts. `ask` returns the cluster's
+    resources, if one runs, and `references` the files of the blob store that its registry needs."""
     for of_machine in (_python, _packages, _libraries, _processors, _memory):
         yield of_machine()
     for of_home in (_disk, _home, _privacy):
@@ -71,7 +71,7 @@ def checks(
 
 
 def migrated(home: Home) -> Check:
-    """The registry has the schema of this version now. HomeInUse while a cluster serves it."""
+    """Migrate the registry to the schema of this version. HomeInUse while a cluster serves it."""
     from cluster.registry.migrating import migrate
 
     home.founded()
@@ -86,7 +86,7 @@ def _python() -> Check:
 
 
 def _packages() -> Check:
-    """Every dependency is there in a version of the range that pyproject.toml names."""
+    """Every dependency is installed in a version within the range of pyproject.toml."""
     needed = [Requirement(text) for text in metadata.requires(DISTRIBUTION) or ()]
     wrong = []
     for one in needed:
@@ -104,8 +104,8 @@ def _packages() -> Check:
 
 
 def _libraries() -> Check:
-    """torch and torchvision were built for each other: their operators load. Whether passes in
-    bfloat16 pay here is measured."""
+    """torch and torchvision were built for each other: their operators load. Also measures whether
+    passes in bfloat16 are faster here."""
     code = (
         "import torch, torchvision; torchvision.ops.nms; print(torch.cuda.device_count());"
         "from tacl.training.precision import bfloat16_time, faster;"
@@ -160,7 +160,7 @@ def _home(home: Home) -> Check:
 
 
 def _privacy(home: Home) -> Check:
-    """Whether other users of the machine are kept out of samples, vectors and tokens."""
+    """Whether other users of the machine have no access to samples, vectors and tokens."""
     mode = home.path.stat().st_mode & 0o777 if home.path.is_dir() else 0o700
     advice = f"close it: chmod 700 {quote(str(home.path))}, or {home.command('up')}"
     found = "others are kept out" if not mode & 0o077 else f"others may enter: mode {mode:o}"
@@ -168,7 +168,7 @@ def _privacy(home: Home) -> Check:
 
 
 def _can_be_read(home: Home) -> bool:
-    """Its settings, if there are any; else `_home` has said why."""
+    """Whether its settings, if any, can be read; else `_home` has reported why not."""
     try:
         home.settings()
     except TaclError:
@@ -177,7 +177,8 @@ def _can_be_read(home: Home) -> bool:
 
 
 def _schema(home: Home) -> tuple[Check, ...]:
-    """None of a registry that is not there yet, or cannot be read, which `_storage` says."""
+    """The check of the schema; none if the registry does not exist yet, or cannot be read, which
+    `_storage` reports."""
     from cluster.registry import Registry
     from cluster.registry.schema import REVISION
 
@@ -193,7 +194,7 @@ def _schema(home: Home) -> tuple[Check, ...]:
 
 
 def _storage(home: Home, references: Callable[[], NeededFiles] | None) -> Iterator[Check]:
-    """One check for each thing that is wrong."""
+    """Yield one check for each thing that is wrong."""
     found = list(damage(home, references))
     advice = "make room, or restore it from a backup; then `tacl retry` what has failed"
     for wrong in found:
@@ -225,8 +226,8 @@ def access(running: Running) -> Check:
 
 
 def reach(running: Running) -> Check:
-    """Whether other machines reach a process of the home. Of a cluster that was joined, which they
-    must, only what was started here."""
+    """Whether other machines can reach a process of the home. Those of a cluster that was joined
+    must be reachable: of it, only processes that were started here are checked."""
     head = head_here(running)
     if head is None:
         return Check(check="ports", ok=True, found="the cluster runs on another machine")
@@ -240,9 +241,9 @@ def reach(running: Running) -> Check:
 
 
 def _open_ports(head: psutil.Process) -> Iterator[str]:
-    """Where it and its children listen on more than the loopback interface."""
+    """Ports on which it and its children listen on more than the loopback interface."""
     for process in (head, *head.children(recursive=True)):
-        with contextlib.suppress(psutil.NoSuchProcess):  # it ended while we looked
+        with contextlib.suppress(psutil.NoSuchProcess):  # it ended meanwhile
             for port in process.net_connections("inet"):
                 place = ipaddress.ip_address(port.laddr.ip)
                 place = getattr(place, "ipv4_mapped", None) or place
@@ -250,13 +251,13 @@ def _open_ports(head: psutil.Process) -> Iterator[str]:
                     yield f"{process.name()} on {place} port {port.laddr.port}"
 
 
-# -- what a home keeps
+# -- the storage of a home
 
 
 def damage(home: Home, references: Callable[[], NeededFiles] | None = None) -> Iterator[str]:
-    """What is wrong with the storage of a home, one sentence each; nothing when all is well.
+    """Yield what is wrong with the storage of a home, one sentence each; nothing if all is well.
 
-    `references` asks the coordinator that runs; without one the registry is read here.
+    `references` asks the running coordinator; without it the registry is read here.
     """
     settings = home.settings()
     if settings is None:
@@ -271,19 +272,19 @@ def damage(home: Home, references: Callable[[], NeededFiles] | None = None) -> I
         for digest, what in {**needed, settings.generic.digest: f"the {GENERIC} rows"}.items():
             try:
                 blobs.verify(digest)
-            except (CorruptBlob, OSError) as error:  # of a disk, or it is another user's
+            except (CorruptBlob, OSError) as error:  # of a disk, or it belongs to another user
                 yield f"{what}: {error}"
         store = Storage(settings.blobs)
-        if store.is_local:  # a blob of whoever looks, perhaps root, would close a folder to others
+        if store.is_local:  # a blob of the caller, perhaps root, would close a folder to others
             yield from unwritable(Path(store.root))
         else:
-            blobs.put(uuid.uuid4().bytes)  # garbage from the beginning
+            blobs.put(uuid.uuid4().bytes)  # garbage at once, as nothing refers to it
     except TaclError as error:
         yield str(error)
 
 
 def unwritable(folder: Path) -> Iterator[str]:
-    """Tried, not asked: a full or read-only disk shows only when something is written."""
+    """Yield why no file can be written, by trying: only that shows a full or read-only disk."""
     probe = folder / f".probe.{uuid.uuid4().hex}"
     try:
         probe.write_bytes(b"this can be written")
@@ -291,25 +292,25 @@ def unwritable(folder: Path) -> Iterator[str]:
         why = "is full" if error.errno == errno.ENOSPC else f"cannot be written: {error.strerror}"
         yield f"{folder} {why}"
     finally:
-        with contextlib.suppress(OSError):  # where nothing is written, nothing is deleted either
+        with contextlib.suppress(OSError):  # what could not be written cannot be deleted either
             probe.unlink()
 
 
 def _sqlite(home: Home) -> Path | None:
-    """The registry's file; None where a server keeps it, or nobody yet."""
+    """The registry's file; None if a server keeps the registry, or there is none yet."""
     path = Path(home.registry_url.removeprefix(SQLITE))
     return path if home.is_pinned and path.exists() else None
 
 
 def _damaged_registry(home: Home) -> Iterator[str]:
-    """SQLite checks itself; a server looks after its own."""
+    """Yield what SQLite finds wrong with its file; a registry on a server is not checked."""
     path = _sqlite(home)
     if path is None:
         return
     try:
         with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as database:
             found = "; ".join(row[0] for row in database.execute("PRAGMA quick_check(5)"))
-    except sqlite3.OperationalError as error:  # a full disk has no room for what lies beside it
+    except sqlite3.OperationalError as error:  # a full disk: no room for SQLite's other files
         yield f"the registry {path} cannot be read: {error}"
         return
     except sqlite3.DatabaseError as error:

@@ -2,11 +2,11 @@
 a home.
 
 It starts Ray on this machine alone, or joins the cluster at `--address`; founds the home the first
-time, starts the coordinator, writes `cluster.json` when all of it answers, and ends everything on
-SIGTERM. Ray's processes die with it, also when it is killed; a cluster that it joined goes on, and
-the next head of the home takes over what runs there. When Ray or the coordinator is lost it begins
-anew, as the same process and with the home still locked, for as long as it takes. What it does is
-said line by line; the last line of a failure is its message, and the exit code that of its error.
+time, starts the coordinator, writes `cluster.json` when everything answers, and ends everything on
+SIGTERM. Ray's processes end with it, also when it is killed; a cluster that it joined continues,
+and the next head of the home takes over what runs there. When Ray or the coordinator is lost, it
+starts again, in the same process and with the home locked, as often as it takes. It prints what it
+does; the last line of a failure is the error's message, and the exit code that of the error.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ SERVING = "cluster.serving.again"  # a program
 DOOR = "cluster.serving.door.install"  # what Serve's HTTP proxy calls
 GENERIC_ROWS = 1024
 LOG = logging.getLogger("cluster.runtime.head")  # not __main__
-STORE_BYTES = 512 << 20  # Ray's object store: what is big goes through blobs
+STORE_BYTES = 512 << 20  # Ray's object store: large data goes through blobs
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -83,7 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         log_to(home.logs, "cluster")
         with home.lock(held=chosen.lock) as lock:
             if not chosen.losses:
-                home.serving_file.unlink(missing_ok=True)  # what was served ended with its cluster
+                home.serving_file.unlink(missing_ok=True)  # Serve ended with its cluster
             renew = restarter(home, lock, command, chosen.losses, environment)
             founding = Founding(chosen.base, chosen.generic, chosen.storage, chosen.registry)
             try:
@@ -102,7 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def serve(home: Home, chosen: Founding, how: argparse.Namespace, renew: Restart) -> None:
-    """Run the cluster of a home, whose lock is held, until SIGTERM; `renew` one that is lost."""
+    """Run the cluster of a home, whose lock is held, until SIGTERM; `renew` restarts a lost one."""
     _require_usable(home, chosen)
     joined = _joined(home, chosen, how.address, how.insecure) if how.address else None
     with joined or _started(home, how.cpus) as running:
@@ -133,7 +133,7 @@ def serve(home: Home, chosen: Founding, how: argparse.Namespace, renew: Restart)
 
 
 def _drain() -> None:
-    """Who is being answered over HTTP is answered; Serve is imported only where it runs."""
+    """Finish the HTTP requests being answered. Serve is imported only if it runs."""
     import ray
 
     with contextlib.suppress(ValueError):
@@ -144,7 +144,7 @@ def _drain() -> None:
 
 
 def _require_usable(home: Home, chosen: Founding) -> None:
-    """Everything that would keep a coordinator from starting is raised before anything starts."""
+    """Raise everything that would keep a coordinator from starting, before anything is started."""
     _take_over(home, chosen)
     homes.require_founder(home, chosen)
     tracing.require_installed()
@@ -159,7 +159,7 @@ def _require_usable(home: Home, chosen: Founding) -> None:
 
 
 def _take_over(home: Home, chosen: Founding) -> None:
-    """The home of another machine goes on here, when its registry is reached from here."""
+    """Continue a home of another machine here, if its storage and registry can be reached."""
     known = home.settings()
     if known is not None:
         if known.storage and homes.published(known.storage) is None:  # a head died in between
@@ -198,18 +198,18 @@ def _started(home: Home, cpus: int | None) -> Iterator[Running]:
         ray.shutdown()
         end(family)
         home.running_file.unlink(missing_ok=True)
-    shutil.rmtree(session, ignore_errors=True)  # Ray would keep its logs, of every start, for ever
+    shutil.rmtree(session, ignore_errors=True)  # Ray would keep the logs of every start for ever
 
 
 def _start_ray(cpus: int | None) -> None:
-    """Raises ClusterNotRunning."""
+    """Start Ray on this machine. Raises ClusterNotRunning."""
     import ray
     from ray._private import parameter
 
     from cluster.runtime.connection import NAMESPACE
 
     _say("starting Ray")
-    # One machine grows by no nodes, and workers write logs of their own: two processes less, for
+    # One machine needs no autoscaler, and workers write logs of their own: two processes fewer, for
     # which `ray.init` has no options (ray 2.60).
     without: dict[str, Any] = {"no_monitor": True, "include_log_monitor": False}
     alone = partial(parameter.RayParams, **without)
@@ -235,8 +235,8 @@ def _start_ray(cpus: int | None) -> None:
 
 
 def sessions() -> Path:
-    """Where Ray has its sockets and logs, which it opens to everybody: within a folder that this
-    user alone may enter, in $RAY_TMPDIR or /tmp: sockets need a short path. Raises BadConfig."""
+    """The folder of Ray's sockets and logs, which Ray opens to everybody: in a folder that only
+    this user may enter, in $RAY_TMPDIR or /tmp, as paths of sockets must be short. BadConfig."""
     path = Path(os.environ.get("RAY_TMPDIR", "/tmp")) / f"tacl-{os.getuid()}"
     try:
         path.mkdir(mode=0o700, exist_ok=True)
@@ -256,7 +256,7 @@ def sessions() -> Path:
 
 @contextlib.contextmanager
 def _joined(home: Home, chosen: Founding, address: str, insecure: bool) -> Iterator[Running]:
-    """A cluster that was there before. What was started on it ends with the block."""
+    """A cluster that existed before. What was started on it ends with the block."""
     os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0" if on_loopback(address) else "1"
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     import ray
@@ -293,32 +293,32 @@ def _say(line: str) -> None:
 
 
 def _prepare_environment(home: Home) -> None:
-    """What Ray reads when it is imported; its workers inherit it.
+    """Set the variables that Ray reads when it is imported; its workers inherit them.
 
-    A one-machine cluster stays on the loopback interface, and answers to a token that only the
-    owner of the home can read.
+    A one-machine cluster stays on the loopback interface, and requires a token that only the owner
+    of the home can read.
     """
     if not home.token_file.exists() or not home.token_file.stat().st_size:
         with atomic_write(home.token_file) as file:
             os.fchmod(file.fileno(), 0o600)
             file.write(secrets.token_hex(32).encode())
     os.environ["RAY_AUTH_MODE"] = "token"
-    os.environ.pop("RAY_AUTH_TOKEN", None)  # would come first
+    os.environ.pop("RAY_AUTH_TOKEN", None)  # it would have precedence
     os.environ["RAY_AUTH_TOKEN_PATH"] = str(home.token_file)
     os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # else what the host's name resolves to
-    # Ray would start every actor, the coordinator too, at the lowest priority but four.
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # else it is what the host's name resolves to
+    # By default Ray would start every actor, also the coordinator, at the lowest priority but four.
     os.environ.setdefault("RAY_worker_niceness", "0")
-    os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # as jobs/cli/main.py: a program may start it
-    # Serve would kill its HTTP server where a busy machine takes longer than 5 s to start it.
+    os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # as jobs/cli/main.py: others may start this
+    # By default Serve kills its HTTP server if a busy machine takes longer than 5 s to start it.
     os.environ.setdefault("RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S", "60")
     os.environ["RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH"] = DOOR
 
 
 def _found(home: Home, chosen: Founding, learner: str) -> None:
-    """The base, loaded once, and the reference shard. Raises what is wrong with either."""
+    """Found the home: load its base, store the generic shard. Raises what is wrong with either."""
     from cluster.runtime.starting import describe_base
 
     _say(f"loading the base {chosen.base}, and timing it in two number formats")
@@ -340,7 +340,7 @@ def _found(home: Home, chosen: Founding, learner: str) -> None:
 
 
 def generic_shard(blobs: Blobs, modality: Modality, generic: str | None) -> BlobRef:
-    """The reference shard: samples of a data set, or generated pictures when none is given."""
+    """The generic shard: samples of a data set, or generated pictures if none is given."""
     from cluster.data.ingest import ingest_samples
 
     if generic is not None:

@@ -1,7 +1,7 @@
-"""A home's coordinator, as whoever may enter the home asks it.
+"""A home's coordinator, for processes that may read the home.
 
-What the registry alone can answer is read there, in this process: no coordinator that is busy, or
-dead, is waited for. The rest is asked by the socket in the home, or through Ray.
+What the registry alone can answer is read in this process, without waiting for a coordinator that
+is busy or dead. Other calls go through the socket in the home, or through Ray.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from cluster.runtime.local_socket import NoListener, ask
 from cluster.runtime.served import running
 from cluster.storage.home import Home, Running
 
-if TYPE_CHECKING:  # it imports SQLAlchemy, which what is decided does not need
+if TYPE_CHECKING:  # it imports SQLAlchemy, which calls of the coordinator do not need
     from cluster.runtime.own_reader import OwnReader
 
-READ_HERE = READS - {"holder", "holders"}  # the coordinator writes down that a token was used
+READ_HERE = READS - {"holder", "holders"}  # the coordinator records that a token was used
 
 
 class HomeCoordinator:
-    """Its methods raise ClusterNotRunning too; arguments go by position."""
+    """Its methods also raise ClusterNotRunning; arguments are positional."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
@@ -49,8 +49,8 @@ class HomeCoordinator:
             )
 
     def _reader(self, cluster: Running) -> OwnReader:
-        """Of this process: connections and locks that a fork finds are its parent's. Of this
-        cluster: another one may have another registry, as after the home was restored."""
+        """The reader of this process, as connections and locks after a fork are the parent's; and
+        of this cluster, as another one may have another registry, for example after a restore."""
         from cluster.runtime.own_reader import OwnReader
 
         kept = self._kept.get(os.getpid())

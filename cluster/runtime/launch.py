@@ -1,7 +1,7 @@
 """Start and stop the process behind a home: `python -m cluster.runtime.head`, detached.
 
-The head's exit code is that of its error (`cluster.errors`) and the last line of its log the
-message, so that a failed start is raised here as the error that it was there.
+The head's exit code is that of its error (`cluster.errors`), and the last line of its log is the
+message, so a failed start raises the same error here as in the head.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tacl.errors import BadConfig, ClusterNotRunning, TaclError
 from tacl.spec import BaseSpec
 
 START_SECONDS = 600.0  # a first start loads the encoder and reads the generic data
-AGAIN_SECONDS = 60.0  # for a cluster that was lost, whose head tries again for ever
+AGAIN_SECONDS = 60.0  # for a lost cluster, whose head tries for ever
 STOP_SECONDS = 60.0
 
 Say = Callable[[str], None]
@@ -42,11 +42,11 @@ def start(
 ) -> StartedCluster:
     """Start the head of `home` and wait for it.
 
-    `address` is that of a Ray cluster to join, `insecure` that it may ask for no token, `runs` how
-    many a process of a learner does at most. Raises HomeInUse, BadConfig, DataNotFound, or what the
-    head died of.
+    `address`: of a Ray cluster to join; `insecure`: it may require no token; `runs`: most runs of a
+    learner process. Raises HomeInUse, BadConfig, DataNotFound, or the error with which the head
+    ended.
     """
-    if (settings := home.settings()) is not None:  # what it has is not looked for: it may be gone
+    if (settings := home.settings()) is not None:  # not looked up: it may be gone
         base = None if chosen.base == settings.base.spec else chosen.base
         chosen = replace(chosen, base=base, generic=None)
     chosen = absolute(chosen, must_exist=settings is None)
@@ -58,7 +58,7 @@ def start(
         )
     running = home.running()
     if chosen.storage is None or running is not None:
-        require_founder(home, chosen)  # else what lies at the storage is asked by the head
+        require_founder(home, chosen)  # else the head checks what is in the storage
     if running is not None:
         if running.lost is not None:
             say(f"the cluster is being started again: {running.lost}")
@@ -78,19 +78,19 @@ def start(
         )
     try:
         _await(home, process, log, say)
-    except BaseException:  # whoever does not wait for the cluster does not want it
+    except BaseException:  # a caller that stops waiting does not want the cluster
         _end(process)
         raise
     return described(home, started=True)
 
 
 def _appending(path: str, flags: int) -> int:
-    """As the log of two heads that are started at the same moment, of which one ends at once."""
+    """Open for appending: of two heads that start at the same moment, one ends at once."""
     return os.open(path, flags | os.O_APPEND, 0o600)
 
 
 def stop(home: Home) -> bool:
-    """Ask the head to end and wait for it; False when none runs. Raises ClusterNotRunning."""
+    """Request that the head ends, and wait; False if none runs. Raises ClusterNotRunning."""
     running = home.running()
     if running is None:
         return False
@@ -113,7 +113,7 @@ def stop(home: Home) -> bool:
 
 
 def _ended(process: psutil.Process) -> bool:
-    """A zombie, which nobody has waited for yet, has ended too."""
+    """Whether the process has ended; a zombie, which nobody has waited for yet, has too."""
     try:
         return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -121,7 +121,7 @@ def _ended(process: psutil.Process) -> bool:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """The head ends all that it started; when it cannot, Ray's processes notice its death."""
+    """The head ends all that it started; if it cannot, Ray's processes notice its death."""
     process.terminate()
     try:
         process.wait(STOP_SECONDS)
@@ -131,7 +131,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def described(home: Home, started: bool) -> StartedCluster:
-    """What runs. ClusterNotRunning when nothing does."""
+    """Describe the running cluster. Raises ClusterNotRunning."""
     settings, running = home.founded(), served.running(home)
     return StartedCluster(
         home=str(home.path),
@@ -146,8 +146,8 @@ def described(home: Home, started: bool) -> StartedCluster:
 
 
 def absolute(chosen: Founding, must_exist: bool = True) -> Founding:
-    """The same from any directory. Raises BadBase, DataNotFound, and BaseNotFound where its base
-    `must_exist`."""
+    """The same choice, valid in any directory. Raises BadBase, DataNotFound, and, with
+    `must_exist`, BaseNotFound."""
     base, generic, storage = chosen.base, chosen.generic, chosen.storage
     return replace(
         chosen,
@@ -158,14 +158,14 @@ def absolute(chosen: Founding, must_exist: bool = True) -> Founding:
 
 
 def absolute_data(data: str | Path) -> str:
-    """The same data set from any directory; a hub id stays as it is. DataNotFound."""
+    """The data set's path, valid in any directory; a hub id is unchanged. Raises DataNotFound."""
     from cluster.data.sources import located
 
     return str(located(str(data)) or data)
 
 
 def _await(home: Home, process: subprocess.Popen[bytes], log: Path, say: Say) -> None:
-    """Return when the head answers; raise its error when it dies. Its log lines are passed on."""
+    """Wait until the head answers and pass on its log lines. Raises the head's error if it dies."""
     deadline = time.monotonic() + START_SECONDS
     said = 0
     while home.running() is None:
@@ -204,7 +204,7 @@ def _death(code: int, log: Path) -> TaclError:
 
 
 def _why_silent(log: Path) -> str:
-    """On a full disk a head can say nothing."""
+    """Why the log is empty: on a full disk a head cannot write to it."""
     from cluster.runtime.doctor import unwritable
 
     return "; ".join(unwritable(log.parent)) or "it said nothing"

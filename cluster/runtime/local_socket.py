@@ -1,7 +1,7 @@
-"""Asking a coordinator, or a server's predictors, on their own machine: by a socket in the home.
+"""Calls to a coordinator, or to a server's predictors, on their own machine: a socket in the home.
 
-To import Ray and to join its cluster takes longer than what most commands ask for. What is not
-answered here is asked through Ray (`home_coordinator`): every call is idempotent by its arguments.
+Importing Ray and joining its cluster takes longer than what most commands request. Calls that are
+not answered here go through Ray (`home_coordinator`): every call is idempotent by its arguments.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from typing import Any
 
 from tacl.errors import TaclError
 
-SOCKET = "coordinator.sock"  # whoever may read the home may connect
+SOCKET = "coordinator.sock"  # every process that may read the home may connect
 PREDICTORS = "predictors.sock"  # of the server
-LONGEST = 100  # bytes of its path; operating systems take little more
+LONGEST = 100  # bytes of its path; operating systems accept little more
 
 LOG = logging.getLogger(__name__)
-Call = Callable[[str, Sequence[object]], Any]  # a method by its name, and its arguments
+Call = Callable[[str, Sequence[object]], Any]  # name and arguments of a method
 
 
 class NoListener(Exception):
     """Nobody answered on this machine."""
 
 
-# -- the side of whoever answers
+# -- the side that answers
 
 
 def listen(home: Path, call: Call, name: str = SOCKET) -> None:
-    """Answer whoever asks there, for as long as this process lives, or until another one listens
+    """Answer calls on the socket for as long as this process lives, or until another one listens
     there."""
     draft = home / f"{name}.{os.getpid()}"
     if len(bytes(draft)) > LONGEST or not home.is_dir():
@@ -53,7 +53,7 @@ def _accept(listener: socket.socket, call: Call) -> None:
     while True:
         try:
             connection = Connection(listener.accept()[0].detach())
-        except OSError:  # as where the process has no descriptors left
+        except OSError:  # for example, the process has no descriptors left
             time.sleep(0.1)
             continue
         Thread(target=_answer, args=(connection, call), daemon=True).start()
@@ -67,20 +67,20 @@ def _answer(connection: Connection, call: Call) -> None:
         except TaclError as error:
             connection.send((None, error))
         except Exception:
-            LOG.exception("%s was not answered", method)  # Ray's answer says why
+            LOG.exception("%s was not answered", method)  # the answer through Ray will say why
 
 
-# -- the side of whoever asks
+# -- the side that calls
 
 
 def answers(home: Path, name: str = SOCKET) -> bool:
-    """Whether somebody listens there: on this machine, for no other reaches the socket, also where
-    the directory is on all of them."""
+    """Whether a process listens on the socket: on this machine, as no other can reach it, even if
+    all share the directory."""
     with socket.socket(socket.AF_UNIX) as asking:
         asking.setblocking(False)
         try:
             asking.connect(str(home / name))
-        except BlockingIOError:  # it is stopped, or busy, and others wait there already
+        except BlockingIOError:  # it is stopped, or busy and others wait there already
             return True
         except OSError:
             return False
@@ -88,7 +88,7 @@ def answers(home: Path, name: str = SOCKET) -> bool:
 
 
 def ask(home: Path, method: str, arguments: Sequence[object], name: str = SOCKET) -> Any:
-    """Raises what the method raises, or NoListener."""
+    """Call a method. Raises what the method raises, or NoListener."""
     try:
         with Client(str(home / name), "AF_UNIX") as connection:
             connection.send((method, arguments))

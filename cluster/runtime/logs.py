@@ -1,4 +1,4 @@
-"""What the processes of a home did, for whoever is on call: HOME/logs/NAME.log, JSON line by line.
+"""The logs of a home's processes, for its operators: HOME/logs/NAME.log, one JSON object a line.
 
 | file | of |
 |---|---|
@@ -7,8 +7,8 @@
 | learners.log | every process of a run, also those of groups: started, ended, raised |
 | serving.log | every request over HTTP, and what predictors could not do |
 
-A line has `at`, `level`, `logger`, `pid` and `message`; those of FACTS that its code gives as
-`extra`; and `trace` after an exception. head.log beside them is what the head says while it starts.
+A line has `at`, `level`, `logger`, `pid` and `message`; the FACTS that the code gives as `extra`;
+and `trace` after an exception. Beside them, head.log is what the head prints while it starts.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Literal
 
-BYTES = 10 << 20  # of a file; then it is NAME.log.1
+BYTES = 10 << 20  # of a file, which is then renamed NAME.log.1
 KEPT = 5  # older ones
-OURS = ("cluster", "tacl")  # of which everything from INFO on is kept; of libraries, warnings
+OURS = ("cluster", "tacl")  # logged from INFO on; libraries from WARNING on
 FACTS = (
     *("request_id", "run_id", "task", "user", "kind", "attempt"),
     *("method", "route", "status", "seconds", "error", "cause", "trace"),
@@ -33,9 +33,9 @@ FACTS = (
 
 
 def log_to(folder: Path, name: Literal["cluster", "coordinator", "learners", "serving"]) -> None:
-    """From now on, in this process, whose other files of the home nobody else can read either;
-    harmless when it does already."""
-    os.umask(0o077)  # on a node of a joined cluster nothing else has closed them
+    """Log to this file from now on, and keep other users from files that this process makes in the
+    home; harmless if repeated."""
+    os.umask(0o077)  # on a node of a joined cluster nothing else has set it
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     place = folder / f"{name}.log"
     root = logging.getLogger()
@@ -61,7 +61,7 @@ class _Json(logging.Formatter):
 
 
 class _Lines(RotatingFileHandler):
-    """Several processes write one file: line by line under a lock, to what has its name now."""
+    """A file that several processes write, by lines under a lock; reopened once it was rotated."""
 
     def _open(self) -> TextIOWrapper:
         def closed_to_others(path: str, flags: int) -> int:
@@ -70,14 +70,14 @@ class _Lines(RotatingFileHandler):
         return open(self.baseFilename, "a", encoding="utf-8", opener=closed_to_others)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Whatever happens to the folder: what is done and said goes on."""
+        """Write the line. An error, as of a folder that was deleted, does not stop the caller."""
         folder = None
         try:
             where = os.path.dirname(self.baseFilename)
             os.makedirs(where, mode=0o700, exist_ok=True)
             folder = os.open(where, os.O_RDONLY)
             fcntl.flock(folder, fcntl.LOCK_EX)
-            stream = self.stream  # a close that failed, as on a full disk, leaves it closed
+            stream = self.stream  # a failed close, for example on a full disk, leaves it closed
             if stream is None or stream.closed or not _is_at(self.baseFilename, stream.fileno()):
                 if stream is not None:
                     stream.close()

@@ -1,4 +1,4 @@
-"""How much memory there is, and is free, for this process and those beside it: a container may have
+"""The memory that exists, and is free, for this process and those beside it: a container may have
 less than its machine."""
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from pathlib import Path
 
 import psutil
 
-# Of a container, in the second version of control groups, and the first: what it may have, what it
-# has, and what of that are caches, by name in `memory.stat`, which some sandboxes leave out.
+# For a container, in versions 2 and 1 of control groups: the folder, the files of the limit and of
+# the usage, and the line of `memory.stat` (which some sandboxes lack) with the caches in the usage.
 GROUPS = (
     (Path("/sys/fs/cgroup"), "memory.max", "memory.current", "inactive_file"),
     (
@@ -27,7 +27,7 @@ def limit() -> int:
 
 
 def free() -> int:
-    """Bytes that could be had, caches given up."""
+    """Bytes that could be allocated, including those that caches would release."""
     found = psutil.virtual_memory().available
     for most, folder, used, caches in _limits():
         stat = folder / "memory.stat"
@@ -38,7 +38,7 @@ def free() -> int:
 
 
 def _limits() -> Iterator[tuple[int, Path, str, str]]:
-    """Of each group that has one: in bytes, and where the others are."""
+    """For each group with a limit: its bytes, the folder, and the names of the usage and caches."""
     for folder, limit, used, caches in GROUPS:
         most = (folder / limit).read_text().strip() if (folder / limit).exists() else "max"
         if most.isdecimal():

@@ -1,4 +1,4 @@
-"""A Ray cluster that was there before: join it, see that its nodes share a storage, and leave it.
+"""An existing Ray cluster: join it, check that its nodes share a storage, and leave it.
 
 `tacl up --address HOST:PORT` runs on a machine that is a node of that cluster.
 """
@@ -30,11 +30,11 @@ from tacl.errors import BadConfig, ClusterNotRunning, HomeInUse
 
 PROBE_SECONDS = 60.0
 END_SECONDS = 30.0
-LOCK = ".lock"  # of a file, how the one is called that is locked for it
+LOCK = ".lock"  # suffix of the file that is locked instead of another
 
 
 def join(address: str, insecure: bool) -> bool:
-    """Become a driver of the cluster; whether it asks for a token. BadConfig, ClusterNotRunning."""
+    """Become a driver of the cluster; True if it requires a token. BadConfig, ClusterNotRunning."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit():
         raise BadConfig(f"{address!r} is no address of a Ray cluster; use HOST:PORT")
@@ -51,8 +51,8 @@ def join(address: str, insecure: bool) -> bool:
 
 
 def require_shared(storage: Storage) -> None:
-    """Every node reads what is written here, and what it writes is read here, and sees what is
-    locked here; else BadConfig."""
+    """Raise BadConfig unless every node reads what is written here, sees what is locked here, and
+    writes what can be read here."""
     name, written = f"probe/{uuid.uuid4().hex}", uuid.uuid4().hex
     storage.write(name, written.encode())
     alive = {node["NodeID"]: node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]}
@@ -84,9 +84,9 @@ def _on(node: str):
 
 @contextlib.contextmanager
 def _locked(storage: Storage, name: str) -> Iterator[bool]:
-    """Whether a file beside this one is locked by this process now, and by no other: never in a
-    bucket, nor on a disk without locks, where nothing is taken for left. On SMB nobody else could
-    read what is locked."""
+    """Yields whether this process, and no other, now locks a file beside this one: never in a
+    bucket, nor on a disk without locks, where nothing is assumed to be left over. On SMB nobody
+    else could read the locked file itself."""
     if not storage.is_local:
         yield False
         return
@@ -99,7 +99,7 @@ def _locked(storage: Storage, name: str) -> Iterator[bool]:
 
 
 def _echo(uri: str, name: str, node: str, is_locked: bool) -> str:
-    """What a node finds; it writes that back beside it. `is_locked`: by who wrote it."""
+    """What a node finds, which it also writes beside the file. `is_locked`: the writer locks it."""
     storage = Storage(uri)
     found = storage.read(name)
     if found is None:
@@ -119,9 +119,9 @@ def _answer(answer: ray.ObjectRef) -> str:
 
 
 def take_over(home: str) -> None:
-    """End what a head that died left of this home, but its learners: the next coordinator goes on
-    with those that it waits for, and ends others. HomeInUse when a head runs, or it was that of
-    another home."""
+    """End what a dead head left of this home, except learners: the next coordinator continues with
+    those that it waits for, and ends the others. HomeInUse if a head runs, or the dead one was that
+    of another home."""
     if COORDINATOR in list_named_actors():
         _require_headless()
         _require_served(home)
@@ -158,8 +158,8 @@ def _require_headless() -> None:
 
 
 def end_actors(but: Callable[[str], bool] = lambda name: False) -> None:
-    """Coordinator, learners, predictor and whatever else lives longer than its driver. The
-    coordinator first: it would start learners again."""
+    """End coordinator, learners, predictor and all other actors that outlive their driver; the
+    coordinator first, as it would start learners again."""
     deadline = time.monotonic() + END_SECONDS
     while time.monotonic() < deadline:
         names = [name for name in list_named_actors() if not but(name)]
@@ -172,7 +172,7 @@ def end_actors(but: Callable[[str], bool] = lambda name: False) -> None:
 
 
 def release_orphans() -> None:
-    """Give back what groups hold whose controller was lost, also on nodes that live on: Ray itself
+    """Release what groups hold whose controller was lost, also on nodes that live on: Ray itself
     keeps it until the program that started the cluster's work ends."""
     own = ray.get_runtime_context().get_job_id()
     for raw in state.state._connect_and_get_accessor().get_placement_group_table():
@@ -183,7 +183,7 @@ def release_orphans() -> None:
 
 
 def held_by(are_meant: Callable[[str], bool]) -> dict[str, dict[str, float]]:
-    """By node, what detached actors of these names hold."""
+    """Resources held by detached actors whose names `are_meant`, by node."""
     held: dict[str, dict[str, float]] = {}
     for raw in state.state._connect_and_get_accessor().get_actor_table(None, "ALIVE"):
         actor = Actor.FromString(raw)
@@ -197,8 +197,8 @@ def held_by(are_meant: Callable[[str], bool]) -> dict[str, dict[str, float]]:
 def with_place_kept(
     held: Mapping[str, Mapping[str, float]], node: str, serving: Serving | None
 ) -> dict[str, dict[str, float]]:
-    """The same with room for one predictor at least, on `node` where it is on none: a run that took
-    the place of one that died would keep everybody's questions waiting for its end."""
+    """The same, with room for at least one predictor, on `node` if there is none: a run in the
+    place of a predictor that died would keep all queries waiting until the run ends."""
     found = {name: dict(amounts) for name, amounts in held.items()}
     due = {"CPU": serving.cpus, "GPU": serving.gpus} if serving else {}
     for name, amount in due.items():
@@ -210,5 +210,5 @@ def with_place_kept(
 
 
 def here() -> NodeAffinitySchedulingStrategy:
-    """On the node of this process and no other."""
+    """Placement on the node of this process and no other."""
     return NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)

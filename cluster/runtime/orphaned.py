@@ -1,4 +1,4 @@
-"""How a learner hears that nobody waits for it: a coordinator says so, or none comes for long."""
+"""A learner ends when nobody waits for it: a coordinator says so, or none answers for long."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from cluster.runtime import connection
 
-PERIOD = 5.0  # seconds between two questions
+PERIOD = 5.0  # seconds between two requests
 
 
 def until_orphaned(
@@ -16,7 +16,7 @@ def until_orphaned(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Ask again and again; then `end`. The answer is None while no coordinator gives one."""
+    """Repeat `ask` until nobody waits; then `end`. `ask` returns None if no coordinator answers."""
     awaited, heard = None, clock()
     while awaited or (awaited is None and clock() - heard <= connection.RUN_SECONDS):
         sleep(PERIOD)

@@ -1,10 +1,10 @@
-"""The registry read in this process, so that the coordinator is not asked: it may be busy or dead.
-`cluster.domain.api.READS` says what that is; the rest is decided or written, by the coordinator
-alone.
+"""The registry read in this process, without the coordinator, which may be busy or dead.
+`cluster.domain.api.READS` lists these requests; the rest needs decisions or writes, by the
+coordinator alone.
 
-SQLite is read on the coordinator's machine alone: on another one its file, where it lies on a
-shared disk, might be seen as it was. Where the registry cannot be read, or its server does not
-answer in time (`cluster.registry.dialects`), it is not tried again for a while.
+SQLite is read only on the coordinator's machine: on another one its file, on a shared disk, might
+be seen in an old state. If the registry cannot be read, or its server does not answer in time
+(`cluster.registry.dialects`), it is not tried again for a while.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from cluster.runtime import local_socket
 from cluster.storage.home import Home
 from tacl.errors import ClusterNotRunning, StorageUnavailable, TaclError
 
-AGAIN = 10.0  # seconds until it is tried again to read what could not be read
+AGAIN = 10.0  # seconds until a registry that could not be read is tried again
 
 
 class Unread(Exception):
-    """The registry cannot be read from here, now: the coordinator is to be asked."""
+    """The registry cannot be read from here now: the coordinator has to be called."""
 
 
 class OwnReader:
-    """For any number of threads of one process. `note`: as for `Reader`."""
+    """A reader for any number of threads of one process. `note`: as for `Reader`."""
 
     def __init__(self, home: Home, note: Callable[[Sequence[str]], None]) -> None:
         self._home, self._note = home, note
         self._opening, self._tried = threading.Lock(), -AGAIN
-        self._reader: Reader | None = None  # opened when it is first asked
+        self._reader: Reader | None = None  # opened by the first request
 
     def ask(self, method: str, *arguments: object, **named: object) -> Any:
-        """Raises what the method raises, or Unread."""
+        """Call a method of the reader. Raises what the method raises, or Unread."""
         reader = self._opened()
         try:
             return getattr(reader, method)(*arguments, **named)
@@ -58,7 +58,7 @@ class OwnReader:
         return Reader(self._home, self._note)
 
     def _is_coordinated_here(self) -> bool:
-        """The coordinator itself may be dead; who starts another one on the same machine is not."""
+        """Whether the coordinator, or the head that would restart it, runs on this machine."""
         if local_socket.answers(self._home.path):
             return True
         from cluster.runtime.restart import head_here  # which imports psutil

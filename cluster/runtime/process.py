@@ -1,4 +1,4 @@
-"""A learner: a process for one piece of work after the other."""
+"""A learner: a process that does one piece of work after the other."""
 
 from __future__ import annotations
 
@@ -27,31 +27,31 @@ from tacl.errors import StorageUnavailable
 from tacl.training.config import Precision
 
 PREFIX = "learner"  # of the names of actors
-RECENT = 1.2 * LONGEST  # seconds; of trainings that go on, the last answer is younger
+RECENT = 1.2 * LONGEST  # seconds; the last answer of a training that continues is younger
 
 LOG = logging.getLogger(__name__)
 
 
 def name_of(attempt: Attempt) -> str:
-    """Of the actor that does this first; coordinators that come later find it by this."""
+    """Name of the actor that does this attempt first; later coordinators find it by this name."""
     return f"{PREFIX} {attempt.run_id} {attempt.number}"
 
 
 def attempt_of(name: str) -> Attempt | None:
-    """What a learner did first; None for an actor that is none."""
+    """The attempt that a learner did first; None if the actor is no learner."""
     prefix, *parts = name.split(" ")
     return Attempt(parts[0], int(parts[1])) if prefix == PREFIX and len(parts) == 2 else None
 
 
 class LearnerProcess:
     """The class of the learner is imported here, not where it is named: only this process pays for
-    torch. It outlives its coordinator, and ends by itself once nobody waits for what it does,
-    `attempt` at first. Of one piece of work to the next it keeps what is imported, and the base."""
+    torch. It outlives its coordinator, and ends by itself once nobody waits for its work, at first
+    `attempt`. From one piece of work to the next it keeps its imports and the base."""
 
     def __init__(self, home: str, learner: str, attempt: Attempt | None = None) -> None:
         self._home, self._learner = home, learner
         self._attempt = attempt
-        self._let_go: Attempt | None = None  # found to be awaited no more
+        self._let_go: Attempt | None = None  # found to be no longer awaited
         self._found: Future[Result] = Future()
         if attempt is not None:
             alone = threading.Thread(target=until_orphaned, args=(self._awaited, self._end))
@@ -59,17 +59,17 @@ class LearnerProcess:
             alone.start()
 
     def describe_base(self, spec: str) -> tuple[Base, Precision]:
-        """And the number format in which it trains faster here."""
+        """The base, and the number format in which it trains faster here."""
         learner = self._made()
         return learner.describe_base(spec), learner.faster_precision(spec)
 
     def work(self, work: Work) -> Result:
-        """Asked again, as by the next coordinator, it answers the same."""
+        """Do the work. A repeated call, for example by the next coordinator, returns the same."""
         attempt = Attempt(work.run_id, work.attempt)
         if attempt != self._attempt:
             self._attempt, self._found = attempt, Future()
-            gc.collect()  # what the last one left
-            gc.freeze()  # what stays: to look through what is imported takes a fifth of a second
+            gc.collect()  # garbage of the last work
+            gc.freeze()  # the rest stays: to examine all that is imported takes a fifth of a second
         if not self._found.done():
             lower_priority()
             try:
@@ -95,17 +95,17 @@ class LearnerProcess:
         return found
 
     def _awaited(self) -> bool | None:
-        """As the coordinator says, with the leases of a training or when it is asked: thousands of
-        learners that ask for this too would be half of what it answers. One that has done its work,
-        which is recorded, may be about to be given more: it is alone when that is still so at the
-        next look."""
+        """Whether the coordinator waits for it, by the last leases of a training or by a request;
+        if thousands of learners requested it, it would be half of the coordinator's answers. A
+        learner whose work is done and recorded may be about to get more: it ends only if nobody
+        waits at the next check either."""
         attempt = self._attempt
         assert attempt is not None
         if time.monotonic() - CoordinatorClient.answered < RECENT:
             return True
         awaited = CoordinatorClient().awaits(*attempt)
         if attempt != self._attempt:
-            return True  # it was asked about what is over
+            return True  # the request was about work that is over
         if awaited is False and self._found.done() and attempt != self._let_go:
             self._let_go = attempt
             return True
@@ -117,7 +117,7 @@ class LearnerProcess:
         os._exit(0)
 
     def _made(self) -> Any:
-        """StorageUnavailable on a node that does not see the home, as one that came later."""
+        """Make the learner. StorageUnavailable if this node, perhaps a new one, lacks the home."""
         if "://" not in self._home and not Path(self._home).is_dir():
             raise StorageUnavailable(
                 f"the node {socket.gethostname()} has no directory {self._home}, where the home "

@@ -1,4 +1,4 @@
-"""Which cluster serves a home: asked of the home's files, before anything is asked of a process."""
+"""Which cluster serves a home, read from the home's files before any process is called."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tacl.errors import ClusterNotRunning
 
 
 def running(home: Home) -> Running:
-    """The cluster that serves a home. Raises ClusterNotRunning, also where there is no home."""
+    """The cluster that serves a home. Raises ClusterNotRunning, also if there is no home."""
     found = home.running()
     if found is None:
         home.founded()

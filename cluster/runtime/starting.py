@@ -1,5 +1,5 @@
-"""The actors that a head process starts: the coordinator, and before a home has one, who loads its
-base."""
+"""The actors that a head process starts: the coordinator, and for a home that is not yet founded a
+process that loads its base."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from tacl.training.config import Precision
 
 
 def start_coordinator(home: str, learner: str, pinned: bool, runs: int) -> Any:
-    """The detached, named actor that is restarted for ever; it answers when this returns. It stays
-    on the node of this process when `pinned`. `runs`: of a learner before it ends.
+    """Start the detached, named actor, which is restarted for ever; it answers once this returns.
+    If `pinned`, it stays on the node of this process. `runs`: of a learner before it ends.
 
     Its arguments are short strings: large ones are lost at a restart (ray #53727). Its methods are
-    idempotent by the ids they are given, so Ray may repeat a call that a restart interrupted.
+    idempotent by their ids, so Ray may repeat a call that a restart interrupted.
     """
     lasting = {"lifetime": "detached", "max_restarts": -1, "max_task_retries": -1}
     place = {"scheduling_strategy": here()} if pinned else {}
@@ -34,8 +34,8 @@ def start_coordinator(home: str, learner: str, pinned: bool, runs: int) -> Any:
 
 
 def describe_base(home: str, spec: str, learner: str) -> tuple[Base, Precision]:
-    """Load the base model in a process that then ends; and the number format in which it trains
-    faster. Raises BaseNotFound, BadBase."""
+    """Load the base model in a process that then ends; returns it and the number format in which it
+    trains faster. Raises BaseNotFound, BadBase."""
     actor = actor_of(LearnerProcess, num_cpus=0, scheduling_strategy=here())(home, learner)
     try:
         return ray.get(actor.describe_base.remote(spec))

@@ -1,4 +1,4 @@
-"""Whether the cluster of a home lives. What follows when it does not: `again.py`."""
+"""Checks whether the cluster of a home lives. What follows if it does not is in `restart.py`."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from ray.exceptions import RayError
 
 from cluster.runtime.connection import coordinator
 
-PERIOD = 1.0  # seconds between two looks
+PERIOD = 1.0  # seconds between two checks
 TOUCH_SECONDS = 5.0
 
 
 def lost(gcs: bool, raylet: bool, coordinator: bool) -> str | None:
-    """What the cluster cannot go on without, of what lives; a coordinator does also while Ray
-    restarts it, which it does for ever."""
+    """The first missing part that the cluster cannot continue without; a coordinator that Ray is
+    restarting, which it does for ever, counts as living."""
     if not gcs:
         return "Ray's control service (GCS)"
     if not raylet:
@@ -26,9 +26,9 @@ def lost(gcs: bool, raylet: bool, coordinator: bool) -> str | None:
 
 
 class Watch:
-    """Looks at the cluster that this process is connected to.
+    """Checks the cluster that this process is connected to.
 
-    The ports of Ray's processes tell at once when one is gone; Ray itself would wait for a minute.
+    The ports of Ray's processes show at once when one is gone; Ray itself would wait for a minute.
     """
 
     def __init__(self) -> None:
@@ -45,17 +45,17 @@ class Watch:
         return lost(_listens(self._gcs), _listens(self._raylet), self._coordinator)
 
     def end(self) -> None:
-        """Before Ray is shut down: a call to it would start it again."""
+        """Stop checking. Called before Ray is shut down: a later call would start Ray again."""
         self._ended.set()
         self._thread.join()
 
     def _look(self) -> None:
-        """In a thread: a call to a GCS that was lost does not return."""
+        """Check the coordinator, in a thread: a call to a lost GCS does not return."""
         while self._coordinator and not self._ended.wait(PERIOD):
-            with contextlib.suppress(RayError):  # of a GCS, whose port tells more
+            with contextlib.suppress(RayError):  # the check of the GCS's port says more
                 try:
                     coordinator()
-                except ValueError:  # there is none
+                except ValueError:  # it does not exist
                     self._coordinator = False
 
 

@@ -1,5 +1,5 @@
-"""The coordinator as an actor is named: whoever looks it up imports this, and not what is behind it
-(SQL, the scheduler), which takes longer to import than most questions to answer."""
+"""The class of the coordinator's actor: a process that looks it up imports this file, not the code
+behind it (SQL, the scheduler), which takes longer to import than most requests to answer."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from cluster.storage.home import Home
 from tacl.errors import NotAllowed
 
 DECLARED = (*READS, *vars(CoordinatorAPI), *vars(RunAPI))
-METHODS = frozenset(name for name in DECLARED if not name.startswith("_")) | {"serves"}  # to heads
-LONG = ("collect", "references")  # they read all there is, and let others go on meanwhile
-RETRY = 1.0  # seconds before a start that failed is tried again
+METHODS = frozenset(name for name in DECLARED if not name.startswith("_")) | {"serves"}  # for heads
+LONG = ("collect", "references")  # they read everything, and must not hold up others
+RETRY = 1.0  # seconds before a start that failed is retried
 LOG = logging.getLogger(__name__)
 
 
 class WatchedCoordinator:
-    """Passes calls on to `cluster.runtime.actors.TickingCoordinator`: those through Ray one at a
-    time, and those of its own machine, of which LONG ones hold up nobody.
+    """Passes calls on to `cluster.runtime.actors.TickingCoordinator`, one at a time except LONG
+    ones. They come through Ray, or from its own machine through the socket.
 
-    A start that fails, as on a full disk, ends the process, so that Ray tries it again; an
-    exception would end the actor for ever.
+    If a start fails, for example because the disk is full, the process ends, so that Ray starts it
+    again; an exception would end the actor for ever.
     """
 
     def __init__(self, home: str, learner: str, runs: int) -> None:
@@ -66,7 +66,7 @@ def _passing_on(method: str) -> Callable[..., Any]:
 
 
 def _of_run(method: str, arguments: Sequence[Any]) -> str | None:
-    """Which run asks for something: by its lease, or by its id."""
+    """The run that makes this request, from its lease or its id; None if none does."""
     if not arguments or not hasattr(RunAPI, method):
         return None
     return getattr(arguments[0], "run_id", arguments[0])
