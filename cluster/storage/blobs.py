@@ -1,8 +1,8 @@
 """Immutable files named by the sha256 of their bytes, in a local directory or an S3 bucket.
 
-A blob is there whole or not at all: locally it is written among the drafts, flushed and renamed; an
-object store shows an object only after its upload ended. Putting the same bytes twice is
-harmless, so every put can be repeated, also one whose answer was lost. What is read whole is
+A blob exists whole or not at all: locally it is written among the drafts, flushed and renamed; an
+object store shows an object only after its upload has ended. Putting the same bytes twice is
+harmless, so every put can be repeated, also if its answer was lost. A blob that is read whole is
 checked against its name.
 """
 
@@ -28,8 +28,8 @@ from tacl.errors import CorruptBlob, StorageUnavailable
 
 CHUNK = 1 << 20  # bytes read at a time
 Held = bytes | memoryview  # in memory
-FEW = 100  # files at each of which it is looked, by a request; of more their folders are listed
-WIDE = 16  # requests at once of a bucket, which takes a while to answer each
+FEW = 100  # files that are queried one by one; for more than these, their folders are listed
+WIDE = 16  # concurrent requests to a bucket, which takes a while to answer each
 A = TypeVar("A")
 B = TypeVar("B")
 
@@ -49,18 +49,18 @@ class Blobs:
     Args:
         uri: a directory, a `file://` URI, or `s3://BUCKET/PREFIX` (`cluster.storage.filesystem`).
         cache: a directory of this machine for files of a remote store; a local store needs none.
-            Whatever lies there may be deleted at any time.
+            Its files may be deleted at any time.
 
-    Every method of a remote store raises StorageUnavailable when it does not answer.
+    Every method of a remote store raises StorageUnavailable if the store does not answer.
     """
 
     def __init__(self, uri: str | Path, cache: Path | None = None) -> None:
         self._storage = Storage(uri)
         self._filesystem, self._root = self._storage.filesystem, self._storage.root
         self._local = self._storage.is_local
-        self._checked: set[str] = set()  # files of the cache that this process has read whole
-        self._denied: Collection[str] = ()  # being erased by somebody
-        self._sizes: dict[str, int] = {}  # of what was asked about: no blob ever changes
+        self._checked: set[str] = set()  # files of the cache that this process has checked
+        self._denied: Collection[str] = ()  # being erased by another object
+        self._sizes: dict[str, int] = {}  # known sizes: no blob ever changes
         if self._local:
             self._cache = self
         elif cache is not None:
@@ -69,11 +69,11 @@ class Blobs:
             raise ValueError(f"{self._root} is remote: give Blobs a cache to get local paths")
 
     def put(self, data: Path | Held) -> str:
-        """Store a file's bytes, or the bytes given; returns their sha256 in hex."""
+        """Store a file's bytes, or the given bytes; returns their sha256 in hex."""
         digest, size = _measure(data)
         if digest in self._denied:
             raise StorageUnavailable(f"blob {digest} is being erased; repeat what you asked")
-        if not self._local:  # to read what a bucket has would be to download it
+        if not self._local:  # checking what a bucket has would be a download
             if not self._has(digest, size):
                 self._put_remote(digest, size, data)
         elif not _is_sound(Path(self._place(digest)), digest, wanted=True):
@@ -81,21 +81,21 @@ class Blobs:
         return digest
 
     def take(self, digest: str, source: Blobs) -> None:
-        """Copy a blob of another store, checked on the way. CorruptBlob when it is missing there,
-        or altered, StorageUnavailable when a disk does not read or write it."""
+        """Copy a blob of another store, checked on the way. CorruptBlob if it is missing or altered
+        there, StorageUnavailable if a disk fails to read or write it."""
         if not self._local:
-            if source._local:  # else it is compared on its way into the cache
+            if source._local:  # else it is checked on its way into the cache
                 source.verify(digest)
             path = source.local_path(digest)
             return self._send(digest, path.stat().st_size, path)
         try:
             self._put_local(digest, source._given(digest))
         except CorruptBlob:
-            source.verify(digest)  # says it better, or finds that it was the way that was bad
+            source.verify(digest)  # raises a clearer error, unless the copying was at fault
             raise
 
     def open(self, digest: str) -> BinaryIO:
-        """A seekable binary file. CorruptBlob when there is none; its content is not checked."""
+        """A seekable binary file, unchecked. CorruptBlob if it is missing."""
         if digest in self._denied:
             raise self._missing(digest)
         with self._storage.reaching():
@@ -105,42 +105,42 @@ class Blobs:
                 raise self._missing(digest) from error
 
     def read(self, digest: str) -> bytes:
-        """All bytes, checked. CorruptBlob when missing or altered."""
+        """All bytes, checked. CorruptBlob if the blob is missing or altered."""
         with self._storage.reaching(), self.open(digest) as stream:
             data = stream.read()
         self._require(digest, hashlib.sha256(data).hexdigest(), len(data))
         return data
 
     def local_path(self, digest: str) -> Path:
-        """A path on this machine to read the blob from; CorruptBlob when it is missing.
+        """A path on this machine to read the blob from. CorruptBlob if it is missing.
 
-        A blob of a remote store is downloaded into the cache, whose file is read whole and checked
-        once by every process. A local store's own file is not read: `verify` does that.
+        A blob of a remote store is downloaded into the cache, whose file every process reads whole
+        and checks once. A local store's own file is not read: `verify` does that.
         """
         path = Path(self._cache._place(digest))
         if self._local:
             if not path.is_file():
                 raise self._missing(digest)
-        elif digest not in self._checked or not path.is_file():  # deleted, and stored again
+        elif digest not in self._checked or not path.is_file():  # deleted and stored again
             if not _is_sound(path, digest):
-                path.parent.mkdir(parents=True, exist_ok=True)  # whoever may have deleted the cache
+                path.parent.mkdir(parents=True, exist_ok=True)  # the cache may have been deleted
                 self._cache.take(digest, self)
             self._checked.add(digest)
         return path
 
     def exists(self, digest: str) -> bool:
-        """Whether a file of that name is there; its content is not checked."""
+        """Whether the blob exists; its content is not checked."""
         return bool(self.there({digest}))
 
     def there(self, digests: Set[str]) -> Set[str]:
-        """Those of which there is a file; its content is not checked."""
-        asked = digests - {*self._denied}  # as it began: they may be gone when it ends
+        """The subset of blobs that exist; their content is not checked."""
+        asked = digests - {*self._denied}  # taken first: `without` may end meanwhile
         return asked & {one.digest for one in self._found(asked)}
 
     @contextmanager
     def without(self, digests: Collection[str]) -> Iterator[None]:
-        """Inside the block, in which they are erased through another object, none of these is there
-        for whoever asks this one, and to put one is StorageUnavailable."""
+        """Within the block, in which another object erases these blobs, this object reports them as
+        missing, and putting one raises StorageUnavailable."""
         self._denied = digests
         try:
             yield
@@ -148,31 +148,31 @@ class Blobs:
             self._denied = ()
 
     def size(self, digests: Collection[str]) -> int:
-        """Bytes of all of these that are there, or were when this was last asked: in a bucket a
-        look at each takes a while."""
+        """The total bytes of the given blobs that exist, or did when last queried: in a bucket each
+        query takes a while."""
         new = [digest for digest in digests if digest not in self._sizes]
         self._sizes |= {one.digest: one.size for one in self._found(new)}
         return sum(self._sizes.get(digest, 0) for digest in digests)
 
     def verify(self, digest: str) -> None:
-        """Read it all: CorruptBlob when missing, truncated or altered."""
+        """Read the whole blob. CorruptBlob if it is missing, truncated or altered."""
         self._require(digest, *_measure(self._stream(digest)))
 
     def verify_all(self, digests: Collection[str]) -> None:
-        """CorruptBlob when one of them is missing, truncated or altered."""
+        """CorruptBlob if one of these blobs is missing, truncated or altered."""
         self._each(self.verify, digests)
 
     def stored(self) -> Iterator[Stored]:
-        """Every blob there is, in no order."""
+        """Every blob of the store, in no order."""
         every = pyarrow.fs.FileSelector(self._root, recursive=True, allow_not_found=True)
         yield from self._listed(every)
 
     def listed(self, digest: str) -> Iterator[Stored]:
-        """This one, where it is there."""
+        """This blob, if it exists."""
         yield from self._listed([self._place(digest)])
 
     def _found(self, digests: Collection[str]) -> Iterator[Stored]:
-        """Of these files those that are there; of many in a bucket perhaps others too."""
+        """The given files that exist; for many files in a bucket perhaps also others."""
         places = [*map(self._place, digests)]
         if self._local:
             return self._listed(places)
@@ -183,7 +183,7 @@ class Blobs:
         return chain.from_iterable(self._each(lambda what: [*self._listed(what)], asked))
 
     def _each(self, do: Callable[[A], B], these: Collection[A]) -> list[B]:
-        """For each of these; in a bucket for many at once."""
+        """Call `do` for each of these; in a bucket for many at once."""
         if self._local:
             return [*map(do, these)]
         with ThreadPoolExecutor(WIDE) as threads:
@@ -197,15 +197,15 @@ class Blobs:
                 yield Stored(file.base_name, file.size, file.mtime_ns / 1e9)
 
     def halves(self) -> Iterator[Path]:
-        """What is being written here, or was by a process that died."""
+        """Files being written here, or left by a process that died while writing."""
         return Path(self._root).glob("*/.*") if self._local else iter(())
 
     def left(self) -> Iterator[Path]:
-        """What processes left that died while they wrote here, or into the cache."""
+        """Drafts left by processes that died while they wrote here, or into the cache."""
         return left(Path(self._cache._root))
 
     def remove(self, digest: str) -> None:
-        """Delete it, here and in the cache; harmless when it is not there."""
+        """Delete the blob, here and in the cache; harmless if it does not exist."""
         self._checked.discard(digest)
         for blobs in {self, self._cache}:
             with self._storage.reaching(), suppress(FileNotFoundError):
@@ -218,7 +218,7 @@ class Blobs:
     def _put_local(self, digest: str, data: Path | Held | Iterator[bytes]) -> None:
         place = Path(self._place(digest))
         try:
-            drafts = Path(self._root) / DRAFTS  # few, and quick to look through
+            drafts = Path(self._root) / DRAFTS  # few, so quick to list
             for folder in (place.parent, drafts):
                 folder.mkdir(exist_ok=True, mode=0o700)
             with atomic_write(place, drafts) as stream:
@@ -234,8 +234,8 @@ class Blobs:
         failpoints.reached("blob stored")
 
     def _put_remote(self, digest: str, size: int, data: Path | Held) -> None:
-        """Only bytes that cannot change any more are uploaded: closing the stream stores what it
-        had, and nothing may ever lie under another's digest."""
+        """Upload bytes that cannot change any more: closing the stream stores what it had, and
+        nothing may ever be stored under another's digest."""
         if isinstance(data, Path):
             self._cache._put_local(digest, data)
             data = self._cache.local_path(digest)
@@ -252,7 +252,7 @@ class Blobs:
         except StorageUnavailable:
             if not self._has(digest, size):
                 raise
-            self.verify(digest)  # the answer alone may have been lost
+            self.verify(digest)  # perhaps only the answer was lost
 
     def _stream(self, digest: str) -> Iterator[bytes]:
         with self._storage.reaching(), self.open(digest) as stream:
@@ -260,7 +260,7 @@ class Blobs:
                 yield chunk
 
     def _given(self, digest: str) -> Iterator[bytes]:
-        """The same for another store: that this one is not read is no fault of where it writes."""
+        """Its bytes for another store, whose disk is not at fault if they cannot be read here."""
         try:
             yield from self._stream(digest)
         except OSError as error:
@@ -270,7 +270,7 @@ class Blobs:
             ) from error
 
     def _place(self, digest: str) -> str:
-        return f"{self._root}/{digest[:2]}/{digest}"  # few enough names in any one directory
+        return f"{self._root}/{digest[:2]}/{digest}"  # keeps each directory small
 
     def _missing(self, digest: str) -> CorruptBlob:
         return CorruptBlob(
@@ -289,7 +289,7 @@ class Blobs:
 def _measure(
     data: Path | Held | Iterator[bytes], write: Callable[[Held], object] | None = None
 ) -> tuple[str, int]:
-    """Digest and size; every part is given to `write` on the way."""
+    """Digest and size; every part is passed to `write` on the way."""
     digest, size = hashlib.sha256(), 0
     for chunk in _chunks(data):
         digest.update(chunk)
@@ -311,12 +311,12 @@ def _chunks(data: Path | Held | Iterator[bytes]) -> Iterator[Held]:
 
 
 def _is_sound(path: Path, digest: str, wanted: bool = False) -> bool:
-    """`wanted`: its modification time is set to now first, so that it is not collected."""
+    """Whether a file has this digest. `wanted`: first set its time to now, so that it is kept."""
     try:
         if wanted:
             os.utime(path)
         return _measure(path)[0] == digest
-    except OSError:  # not there, or it cannot be read
+    except OSError:  # it does not exist or cannot be read
         return False
 
 

@@ -1,7 +1,7 @@
-"""Checkpoints of one run: folders named by step; complete or absent, the newest two are kept.
+"""Checkpoints of one run: folders named by step, each complete or absent. The newest two are kept.
 
-They lie on storage that every node of the run sees: a shared directory, where a rename makes one
-complete, or a bucket, where a mark that is written last does.
+They are on storage that every node of the run sees: a shared directory, where a rename makes one
+complete, or a bucket, where a mark does that is written last.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ SEAL = "sums.json"  # checksum of every other file
 
 
 class Checkpoint(NamedTuple):
-    """A complete checkpoint, to be read."""
+    """A complete checkpoint, for reading."""
 
     step: int
     folder: Path
 
 
 def checkpoints(home: Home, run_id: str) -> Checkpoints:
-    """Those of a run."""
+    """The checkpoints of a run."""
     storage = home.checkpoints
     if storage.is_local:
         return Checkpoints(Path(storage.root) / run_id)
@@ -43,7 +43,7 @@ def checkpoints(home: Home, run_id: str) -> Checkpoints:
 
 
 def runs(home: Home) -> list[str]:
-    """The runs that have any."""
+    """The ids of the runs that have any."""
     storage = home.checkpoints
     selector = pyarrow.fs.FileSelector(storage.root, allow_not_found=True)
     with storage.reaching():
@@ -51,15 +51,15 @@ def runs(home: Home) -> list[str]:
 
 
 class Checkpoints:
-    """`folder`/STEP in a shared directory."""
+    """Checkpoints as `folder`/STEP in a shared directory."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     @contextmanager
     def newest(self) -> Iterator[Checkpoint | None]:
-        """The newest complete checkpoint, for as long as the block; one whose files were altered is
-        none."""
+        """The newest complete checkpoint, for the time of the block, or None; one with altered
+        files does not count."""
         for step in reversed(self._steps()):
             with self.opened(step) as folder:
                 if _is_sealed(folder):
@@ -69,13 +69,13 @@ class Checkpoints:
 
     @contextmanager
     def opened(self, step: int) -> Iterator[Path]:
-        """The folder of a complete checkpoint, to be read inside the block."""
+        """The folder of a complete checkpoint, to be read within the block."""
         yield self._place(step)
 
     @contextmanager
     def writing(self, step: int) -> Iterator[Path]:
-        """An empty place for a checkpoint, which is complete once the block ended well; then older
-        ones go."""
+        """An empty folder for a checkpoint, which is complete once the block has ended without
+        error; older ones are deleted then."""
         folder = self._folder / f".{step}.writing"
         shutil.rmtree(folder, ignore_errors=True)  # of an attempt that died while it wrote
         folder.mkdir(parents=True)
@@ -87,15 +87,15 @@ class Checkpoints:
             raise
 
     def write(self, step: int, save: Callable[[Path], None]) -> None:
-        """All of it at once."""
+        """Write a whole checkpoint: `save` writes its files into the folder."""
         with self.writing(step) as folder:
             save(folder)
 
     def _complete(self, step: int, written: Path) -> None:
-        """The rename makes it visible."""
+        """Make it visible, by a rename."""
         place = self._place(step)
         _seal(written)
-        if place.exists() and _is_sealed(place):  # of an earlier attempt: the same content
+        if place.exists() and _is_sealed(place):  # of an earlier attempt, with the same content
             shutil.rmtree(written)
         else:
             shutil.rmtree(place, ignore_errors=True)
@@ -106,7 +106,7 @@ class Checkpoints:
             shutil.rmtree(self._place(old))
 
     def clear(self) -> None:
-        """Nothing is kept of a run that has its result. Raises OSError where something stays."""
+        """Delete all checkpoints of a run that has its result. OSError if something remains."""
         for last in (False, False, True):
             try:
                 shutil.rmtree(self._folder)
@@ -116,8 +116,8 @@ class Checkpoints:
         failpoints.reached("checkpoints cleared")
 
     def _old(self, written: int) -> list[int]:
-        """All but the newest and what was just written: newer ones that are altered were passed
-        over for it."""
+        """All but the newest and the one just written, which is older than those that were altered
+        and therefore passed over."""
         return [step for step in self._steps()[:-KEPT] if step != written]
 
     def _place(self, step: int) -> Path:
@@ -149,7 +149,7 @@ class RemoteCheckpoints(Checkpoints):
             self._complete(step, folder)
 
     def _complete(self, step: int, written: Path) -> None:
-        """The mark makes it visible; of older ones it goes first."""
+        """Make it visible, by the mark; older checkpoints lose theirs before their files."""
         _seal(written)
         with self._storage.reaching():
             to = {"destination_filesystem": self._files}
@@ -179,7 +179,7 @@ class RemoteCheckpoints(Checkpoints):
 
 
 def _seal(folder: Path) -> None:
-    """What is altered later is found, and what the power kept from the disk."""
+    """Write checksums, by which later changes are found, and data lost in a power failure."""
     with (folder / SEAL).open("w") as file:
         json.dump(_sums(folder), file)
         file.flush()
@@ -199,7 +199,7 @@ def _sums(folder: Path) -> dict[str, int]:
 
 
 def _sum(path: Path) -> int:
-    """CRC-32: against accidents, at the speed of the disk."""
+    """CRC-32: it protects against accidents, at the speed of the disk."""
     found = 0
     with path.open("rb") as file:
         while chunk := file.read(1 << 20):

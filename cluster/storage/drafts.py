@@ -1,7 +1,7 @@
-"""A file that is there whole or not at all, and what is on its way.
+"""Files that appear whole or not at all, and the drafts that they are written to.
 
-Whoever writes holds a lock, which ends with the process: so what one left that was killed is told
-from what another is writing.
+A writer holds a lock, which ends with its process: that tells a draft left by a killed process from
+one that is being written.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-DRAFTS = "drafts"  # of a place: its folder for what is on its way
-HELD = "held"  # of a folder among them: the file that its process holds
-YOUNG = 60.0  # seconds for which nothing is taken for left: it may not be held yet
+DRAFTS = "drafts"  # the folder of a place for its drafts
+HELD = "held"  # of a folder among them: the file that its process locks
+YOUNG = 60.0  # seconds before a draft can count as left: it may not be locked yet
 
 
 @contextmanager
 def atomic_path(path: Path, folder: Path | None = None) -> Iterator[Path]:
-    """A draft that takes the place of `path` when the block ends well, else goes; in `folder`, on
-    the same disk, or beside it."""
+    """A draft that replaces `path` if the block ends without error, and is deleted otherwise; in
+    `folder`, on the same disk, or beside `path`."""
     draft = (folder or path.parent) / f".{path.name}.{uuid.uuid4().hex}"
     try:
         yield draft
@@ -35,10 +35,10 @@ def atomic_path(path: Path, folder: Path | None = None) -> Iterator[Path]:
 
 @contextmanager
 def atomic_write(path: Path, folder: Path | None = None) -> Iterator[BinaryIO]:
-    """To write a file that takes the place of `path` when the block ends well, and stays there
-    whatever the power does: the rename itself survives only when its directory is flushed too."""
+    """A stream to a draft that replaces `path` if the block ends without error, and survives a
+    power failure: the rename itself survives only if its directory is flushed too."""
     with ExitStack() as held, atomic_path(path, folder) as draft:
-        stream = held.enter_context(draft.open("xb"))  # until it has its place
+        stream = held.enter_context(draft.open("xb"))  # closed once the draft has replaced `path`
         _hold(stream)
         yield stream
         stream.flush()
@@ -52,8 +52,8 @@ def atomic_write(path: Path, folder: Path | None = None) -> Iterator[BinaryIO]:
 
 @contextmanager
 def scratch(place: Path) -> Iterator[Path]:
-    """An empty folder among the drafts of `place`, for as long as the block: what lies there may be
-    too much for /tmp, where what a process leaves that is killed stays for ever."""
+    """An empty folder among the drafts of `place`, for the time of the block. /tmp may be too small
+    for its files, and would keep those of a killed process for ever."""
     (place / DRAFTS).mkdir(mode=0o700, parents=True, exist_ok=True)
     with ExitStack() as made:
         folder = Path(made.enter_context(tempfile.TemporaryDirectory(dir=place / DRAFTS)))
@@ -63,26 +63,26 @@ def scratch(place: Path) -> Iterator[Path]:
 
 
 def left(place: Path) -> Iterator[Path]:
-    """Of its drafts, files and folders, those whose process is no more."""
+    """The drafts of `place`, files and folders, whose process has ended."""
     yield from filter(_is_left, (place / DRAFTS).glob("*"))
 
 
 def _hold(stream: BinaryIO) -> None:
-    with suppress(OSError):  # a disk without locks: there nothing is ever taken for left
+    with suppress(OSError):  # a disk without locks: nothing there ever counts as left
         fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def _is_left(path: Path) -> bool:
     held = path / HELD if path.is_dir() else path
     try:
-        if path != held and not held.exists():  # whoever made the folder, or deletes it, was killed
+        if path != held and not held.exists():  # the process that made, or deletes, it was killed
             return _is_old(path.stat())
         with held.open("r+b") as stream:
             is_old = _is_old(os.fstat(stream.fileno()))
             if is_old:
                 fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return is_old
-    except OSError:  # it has its place by now, is held, or lies on a disk without locks
+    except OSError:  # it was renamed meanwhile, is locked, or is on a disk without locks
         return False
 
 

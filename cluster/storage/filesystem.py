@@ -1,7 +1,7 @@
-"""Where files are kept beyond one process: a directory, or a bucket of S3 behind pyarrow.fs.
+"""Storage that outlives a process: a directory, or an S3 bucket through pyarrow.fs.
 
-Credentials never stand in a URI: S3 takes them from the environment of each process, from
-`~/.aws`, or from the machine.
+A URI never contains credentials: S3 takes them from the environment of each process, from `~/.aws`,
+or from the machine.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from tacl.errors import BadConfig, StorageUnavailable
 
 CONNECT_SECONDS = 5.0
 ATTEMPTS = 3  # of one request
-OPTIONS = {"region", "scheme", "endpoint_override"}  # what a URI of S3 may name after `?`
+OPTIONS = {"region", "scheme", "endpoint_override"}  # options of an S3 URI after `?`
 FORMS = "a directory, file:///PATH or s3://BUCKET/PREFIX"
 
 
 class Storage:
-    """One place; `root` is its path within `filesystem`. BadConfig for a URI that is not known."""
+    """One storage; `root` is its path within `filesystem`. BadConfig for an unknown kind of URI."""
 
     def __init__(self, uri: str | Path) -> None:
         self.uri = absolute_uri(str(uri))
         self.is_local = self.uri.startswith("file://")
         try:
             self.filesystem, self.root = _local(self.uri) if self.is_local else _s3(self.uri)
-        except ValueError as error:  # as those of Arrow are, or of a path that is no text
+        except ValueError as error:  # raised by Arrow, or for a path that is no text
             raise BadConfig(f"{self.uri} is no storage: {error}; use {FORMS}") from error
 
     def below(self, name: str) -> Storage:
@@ -40,7 +40,7 @@ class Storage:
         return Storage(f"{place.rstrip('/')}/{name}{mark}{options}")
 
     def read(self, name: str) -> bytes | None:
-        """A small file; None when there is none."""
+        """The bytes of a small file; None if it does not exist."""
         with self.reaching():
             try:
                 with self.filesystem.open_input_file(f"{self.root}/{name}") as stream:
@@ -49,7 +49,7 @@ class Storage:
                 return None
 
     def write(self, name: str, data: bytes) -> None:
-        """A small file: the old content or the new, whatever dies."""
+        """Write a small file: it has the old content or the new, whenever a process dies."""
         place = f"{self.root}/{name}"
         with self.reaching():
             file = Path(place)
@@ -60,13 +60,13 @@ class Storage:
                 stream.write(data)
 
     def remove(self, name: str) -> None:
-        """Harmless when there is none."""
+        """Delete a file; harmless if it does not exist."""
         with self.reaching(), suppress(FileNotFoundError):
             self.filesystem.delete_file(f"{self.root}/{name}")
 
     @contextmanager
     def reaching(self) -> Iterator[None]:
-        """What a remote store cannot do now is StorageUnavailable. Errors of a disk stay."""
+        """StorageUnavailable in place of errors of a remote store. Those of a disk are kept."""
         try:
             yield
         except OSError as error:
@@ -81,9 +81,9 @@ class Storage:
 
 
 def absolute_uri(text: str) -> str:
-    """A directory as a URI; a URI as it is. BadConfig for none, which would be the folder that one
-    is in."""
-    if not text:  # as of a variable that is not set
+    """A directory as a URI; a URI unchanged. BadConfig for empty text, which would be the current
+    directory."""
+    if not text:  # for example an unset variable
         raise BadConfig("no place is named: '' was given; name a directory or s3://BUCKET/PREFIX")
     return text if "://" in text else Path(os.path.expanduser(text)).resolve().as_uri()
 

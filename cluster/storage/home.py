@@ -1,4 +1,4 @@
-"""The home directory: one installation, with one base. What lies where, and two small files."""
+"""The home directory: one installation, with one base. Its layout and its small files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tacl.errors import BadConfig, ClusterNotRunning, HomeInUse, StorageUnavaila
 from tacl.spec import FORMS
 from tacl.training.config import Precision
 
-if TYPE_CHECKING:  # they bring pyarrow, which most commands do not need
+if TYPE_CHECKING:  # they import pyarrow, which most commands do not need
     from cluster.storage.blobs import Blobs
     from cluster.storage.filesystem import Storage
 
@@ -30,41 +30,41 @@ M = TypeVar("M", bound=Message)
 
 _LOOKED_AT: set[str] = set()  # storages whose settings this process has read
 SETTINGS = "settings.json"
-ANSWERS = "tacl.toml"  # what `tacl init` was told
-REGISTRIES = "registries"  # of the cache: as they were before a migration; `tacl gc` deletes them
-EMBEDDED = "embedded"  # the base that needs no data of anybody's
+ANSWERS = "tacl.toml"  # the answers given to `tacl init`
+REGISTRIES = "registries"  # of the cache: copies from before migrations; `tacl gc` deletes them
+EMBEDDED = "embedded"  # the base that needs no data of the user
 RESTORE = "Restore it from a backup."
-FATAL = "error: "  # begins the last line of the log of a head that could not go on
+FATAL = "error: "  # starts the last line of the log of a head that could not continue
 
 
 class Settings(Message):
-    """What `tacl up` decided the first time; written once. No credentials."""
+    """What the first `tacl up` decided; written once. Contains no credentials."""
 
     base: Base
-    generic: BlobRef  # the reference shard
+    generic: BlobRef  # the generic shard
     blobs: str  # URI of the blob store
     storage: str | None = None  # URI of blobs, checkpoints, a copy of this; None: the home itself
     registry: str | None = None  # URL; None: SQLite in the home
-    precision: Precision = "float32"  # of passes on CPUs, where none is asked for
+    precision: Precision = "float32"  # of passes on CPUs, if none is requested
 
 
 class Running(Message):
-    """The cluster that serves a home now; there while it runs."""
+    """The cluster that serves a home now; the file exists while it runs."""
 
     pid: int  # of the head process
     address: str  # of Ray's GCS
     token: str | None  # path of the file with Ray's authentication token; None: Ray's own places
-    joined: bool = False  # a cluster that was there before, of several machines
-    insecure: bool = False  # it asks nobody for a token
+    joined: bool = False  # an existing cluster, of several machines
+    insecure: bool = False  # it requires no token
     lost: str | None = None  # why it does not answer; it is being started again
 
 
 class Serving(Message):
-    """How the HTTP API was started (`cluster.serving.starting`); there until it is stopped, so
-    that a cluster that was lost serves again. `most` predictors, each with `cpus` and `gpus`; fewer
-    while little is asked. `memory`: bytes that those of one machine may fill together with what
-    they can read again, of one with a GPU of its own each; default: `cluster.serving.memory`.
-    `ingresses`: processes that take requests and ask the predictors."""
+    """How the HTTP API was started (`cluster.serving.starting`); kept until it is stopped, so that
+    a cluster that was lost serves again. At most `most` predictors run, each with `cpus` and
+    `gpus`; fewer while there are few queries. `memory`: bytes that the predictors of one machine,
+    or each one with a GPU of its own, may fill with what they can read again; default:
+    `cluster.serving.memory`. `ingresses`: processes that take requests and call the predictors."""
 
     host: str
     port: int
@@ -77,7 +77,7 @@ class Serving(Message):
 
 
 class Below:
-    """A place in a home."""
+    """A path in a home."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -90,8 +90,8 @@ class Below:
 class Home:
     """Paths under one directory.
 
-    With `storage`, the directory is only this machine's own part of a home whose settings, blobs
-    and checkpoints lie at that URI.
+    With `storage`, the directory is only this machine's part of a home whose settings, blobs and
+    checkpoints are at that URI.
     """
 
     path: Path
@@ -114,12 +114,12 @@ class Home:
         return Home(caches / "tacl" / hashlib.sha256(text.encode()).hexdigest()[:16], text)
 
     def command(self, verb: str) -> str:
-        """To be typed anywhere, about this home."""
+        """A command about this home that works in any directory."""
         return f"tacl {verb} --home {quote(str(self.path))}"
 
     @property
     def where(self) -> str:
-        """What `at` finds it by on every node of its cluster."""
+        """The argument with which `at` finds the home on every node of its cluster."""
         settings = self.settings()
         return (settings and settings.storage) or str(self.path)
 
@@ -131,27 +131,27 @@ class Home:
 
     @property
     def is_pinned(self) -> bool:
-        """Whether the coordinator must run on the machine of the home: its registry lies there."""
+        """Whether the coordinator must run on the home's machine, because the registry is there."""
         return self.registry_url.startswith("sqlite:")
 
     @property
     def old_registries(self) -> Path:
-        """For a registry as it was before a migration."""
+        """The folder for copies of the registry from before migrations."""
         return self.path / "cache" / REGISTRIES
 
     def shared(self) -> Storage:
-        """Where every node of the cluster finds what is kept."""
+        """The storage that every node of the cluster sees."""
         from cluster.storage.filesystem import Storage
 
         return Storage(self.where)
 
     @property
     def checkpoints(self) -> Storage:
-        """One folder per run; see `cluster.storage.checkpoints`."""
+        """The storage of checkpoints, one folder per run; see `cluster.storage.checkpoints`."""
         return self.shared().below("checkpoints")
 
     def settings(self) -> Settings | None:
-        """None before the first `tacl up`; BadConfig when the file is damaged."""
+        """The settings; None before the first `tacl up`. BadConfig if the file is damaged."""
         known = _read(self.settings_file, Settings)
         if self.storage is None or (known is not None and self.storage in _LOOKED_AT):
             return known
@@ -164,14 +164,14 @@ class Home:
         if found is None:
             return known
         _LOOKED_AT.add(self.storage)
-        if found != known:  # the first time, or founded anew at the same place
+        if found != known:  # the first time, or the home was founded again there
             self.path.mkdir(parents=True, exist_ok=True)
             write(self.settings_file, found)
         return found
 
     def close_to_others(self) -> None:
-        """Make the directory, which no other user of the machine can enter: samples, vectors and
-        tokens of its users lie there."""
+        """Make the directory, which no other user of the machine can enter: it has samples, vectors
+        and tokens of users."""
         self.path.mkdir(parents=True, exist_ok=True)
         self.path.chmod(0o700)
 
@@ -194,22 +194,22 @@ class Home:
         return Blobs(settings.blobs, cache=self.path / "cache" / "blobs")
 
     def running(self) -> Running | None:
-        """None when no cluster serves this home, a killed one included."""
+        """The cluster that serves this home; None if none does, for example if it was killed."""
         return _read(self.running_file, Running, self._begin_anew()) if self._locked() else None
 
     def serving(self) -> Serving | None:
-        """None when nothing is served."""
+        """How the HTTP API was started; None if it is not served."""
         return _read(self.serving_file, Serving, self._begin_anew())
 
     def _begin_anew(self) -> str:
-        """What to do about a file that every start of the cluster makes anew."""
+        """What to do about a file that every start of the cluster writes."""
         return f"End the process that serves {self.path}, then start it again: {self.command('up')}"
 
     @contextmanager
     def lock(self, patience: float = 1.0, held: int | None = None) -> Iterator[int]:
-        """Held by the head for its life; gone with its process, however that ends. HomeInUse.
+        """Lock the home, as the head does; the lock ends with its process. Raises HomeInUse.
 
-        Its descriptor; `held` is that of a lock which this process has already.
+        Yields the lock's descriptor; `held` is that of a lock that this process already has.
         """
         if held is not None:
             yield held
@@ -217,7 +217,7 @@ class Home:
         if not self._locked():
             self.running_file.unlink(missing_ok=True)  # of a head that was killed
         with self.lock_file.open("a") as file:
-            until = time.monotonic() + patience  # somebody may just be looking
+            until = time.monotonic() + patience  # somebody may just be checking it
             while not try_lock(file.fileno(), fcntl.LOCK_EX):
                 if time.monotonic() > until:
                     raise HomeInUse(
@@ -238,8 +238,8 @@ class Home:
 
 @dataclass(frozen=True)
 class Founding:
-    """What is chosen when a home is made, and may be said again later. Paths are absolute. Raises
-    BadConfig for a registry whose URL holds a secret."""
+    """What is chosen when a home is made, and may be repeated later. Paths are absolute. Raises
+    BadConfig for a registry whose URL contains a secret."""
 
     base: str | None = None
     generic: str | None = None
@@ -252,7 +252,8 @@ class Founding:
 
 
 def require_founder(home: Home, chosen: Founding) -> None:
-    """Before anything is started: what a first start needs, or what a later one may not change."""
+    """Check before anything is started: BadConfig if a first start lacks something, HomeInUse if a
+    later one would change what the home was made with."""
     settings, base = home.settings(), chosen.base
     if settings is None and base is None:
         raise BadConfig(
@@ -279,7 +280,7 @@ def require_founder(home: Home, chosen: Founding) -> None:
 
 
 def publish(settings: Settings) -> None:
-    """Put them where every node finds them, when they name a storage."""
+    """Write them where every node finds them, if they name a storage."""
     if settings.storage is not None:
         text = settings.model_dump_json(indent=2) + "\n"
         from cluster.storage.filesystem import Storage
@@ -288,7 +289,7 @@ def publish(settings: Settings) -> None:
 
 
 def published(storage: str) -> Settings | None:
-    """The settings that lie at a storage for every node to find; None when it is new."""
+    """The settings at a storage, where every node finds them; None if it is new."""
     from cluster.storage.filesystem import Storage
 
     data = Storage(storage).read(SETTINGS)
@@ -296,7 +297,7 @@ def published(storage: str) -> Settings | None:
 
 
 def write(path: Path, message: Message) -> None:
-    """The whole file or the old one, whatever dies."""
+    """Write a file, which is whole or unchanged whenever the process dies."""
     with atomic_write(path) as stream:
         stream.write(f"{message.model_dump_json(indent=2)}\n".encode())
 
@@ -317,7 +318,7 @@ def _parsed(data: bytes, kind: type[M], name: str, advice: str = RESTORE) -> M:
 
 
 def try_lock(descriptor: int, kind: int) -> bool:
-    """Whether this open file has the lock now: fcntl.LOCK_EX or LOCK_SH."""
+    """Lock an open file, if it is not locked; whether it worked. `kind`: LOCK_EX or LOCK_SH."""
     try:
         fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -1,5 +1,5 @@
-"""The tasks of a fit, in a blob: thousands of them would be read and written, by whoever decides or
-looks at a run, with its row of the registry."""
+"""The tasks of a fit, stored in a blob: in the run's row of the registry, thousands of them would
+be read and written with every decision about the run, and whenever it is shown."""
 
 from __future__ import annotations
 
@@ -17,5 +17,5 @@ def store_tasks(blobs: Blobs, tasks: tuple[FitTask, ...]) -> BlobRef:
 
 
 def listed_tasks(blobs: Blobs, listed: BlobRef) -> tuple[FitTask, ...]:
-    """In the same order. CorruptBlob when the file is missing or damaged."""
+    """The tasks, in the same order. CorruptBlob if the file is missing or damaged."""
     return _TASKS.validate_json(blobs.read(listed.digest))

@@ -1,13 +1,13 @@
-"""Who trains or reads data has less of a processor than who answers people, where both want it."""
+"""Processes that train or read data yield the CPU to those that answer requests."""
 
 from __future__ import annotations
 
 import os
 
-NICENESS = 10  # a tenth of the time that an equal would have; nothing where nobody else wants it
+NICENESS = 10  # a tenth of an equal's time; no effect while nobody else needs the CPU
 
 
 def lower_priority() -> None:
-    """This thread, and those that it starts from now on."""
+    """Lower the priority of this thread, and of those that it starts from now on."""
     now = os.getpriority(os.PRIO_PROCESS, 0)
     os.setpriority(os.PRIO_PROCESS, 0, max(now, NICENESS))

@@ -2,7 +2,7 @@
 
 A shard is a Parquet blob with the columns `input` (binary: an image's original bytes, or string: a
 text) and `probe` (bool). Probe rows are for measuring tau_jp: no step ever trains on them. A data
-blob has the columns `input` and `label` (int64). Which shard a step looks at is not decided here.
+blob has the columns `input` and `label` (int64). Which shard a step uses is not decided here.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ def store_rows(blobs: Blobs, inputs: Sequence[Raw], labels: Sequence[int]) -> Bl
 
 
 def training_inputs(blobs: Blobs, shard: BlobRef) -> list[Raw]:
-    """The rows of a shard that steps may see. CorruptBlob when the file is not what it should."""
+    """The rows of a shard that steps may use. CorruptBlob if the file is missing or damaged."""
     inputs, probe = _columns(blobs, shard, "probe")
     return [row for row, is_probe in zip(inputs, probe, strict=True) if not is_probe]
 
 
 def probe_inputs(blobs: Blobs, shard: BlobRef) -> list[Raw]:
-    """The probe rows of a shard. CorruptBlob when the file is not what it should."""
+    """The probe rows of a shard. CorruptBlob if the file is missing or damaged."""
     inputs, probe = _columns(blobs, shard, "probe")
     return [row for row, is_probe in zip(inputs, probe, strict=True) if is_probe]
 
 
 def labelled_rows(blobs: Blobs, data: BlobRef) -> tuple[list[Raw], list[int]]:
-    """Inputs and labels of a data blob. CorruptBlob when the file is not what it should."""
+    """Inputs and labels of a data blob. CorruptBlob if the file is missing or damaged."""
     return _columns(blobs, data, "label")
 
 
 def grown(blobs: Blobs, old: BlobRef, new: BlobRef) -> BlobRef:
-    """The shard that holds the rows of `old`, then those of `new` that `old` does not hold.
+    """The shard with the rows of `old`, followed by the rows of `new` that are not in `old`.
 
-    Old rows keep their role, so what a step may have trained on never becomes a probe row. Without
-    a new row it is `old` itself.
+    Old rows keep their role, so a row that a step may have trained on never becomes a probe row.
+    Without a new row the result is `old` itself.
     """
     inputs, probe = _columns(blobs, old, "probe")
     seen = set(inputs)
