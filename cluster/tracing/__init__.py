@@ -1,8 +1,8 @@
-"""Traces, where OTEL_EXPORTER_OTLP_ENDPOINT says who takes them; else nothing is imported or done.
+"""Traces, sent to OTEL_EXPORTER_OTLP_ENDPOINT; if it is not set, nothing is imported or done.
 
-A request over HTTP is one trace, through the operations of the coordinator that it asks. So is a
-run, from its acceptance until it ends, whichever processes worked on it: the trace of a run has its
-id from that of the run. What is said beside ids: kinds, statuses, names of tasks in URLs; no rows.
+A request over HTTP is one trace, through the operations of the coordinator that it calls. So is a
+run, from its acceptance until it ends, in all processes that worked on it; its trace id is derived
+from the run's id. Besides ids, spans contain kinds, statuses and names of tasks in URLs; no rows.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tacl.errors import BadConfig
 
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 NEEDED = ("opentelemetry-exporter-otlp-proto-http", "opentelemetry-instrumentation-fastapi")
-TIMEOUT = 2.0  # seconds; OpenTelemetry itself tries for ten, whatever it is told
+TIMEOUT = 2.0  # seconds; OpenTelemetry itself retries for ten, whatever its setting
 
 
 def is_on() -> bool:
@@ -27,7 +27,7 @@ def is_on() -> bool:
 
 
 def require_installed() -> None:
-    """BadConfig when traces are wanted and cannot be sent."""
+    """BadConfig if traces are enabled and cannot be sent."""
     try:
         for name in NEEDED if is_on() else ():
             metadata.version(name)
@@ -39,7 +39,7 @@ def require_installed() -> None:
 
 
 def of_run(run_id: str) -> str:
-    """The `traceparent` (https://www.w3.org/TR/trace-context) below which all of a run is."""
+    """The `traceparent` (https://www.w3.org/TR/trace-context) of all spans of a run."""
     name = hashlib.sha256(run_id.encode()).hexdigest()
     return f"00-{name[:32]}-{name[32:48]}-01"
 
@@ -47,7 +47,7 @@ def of_run(run_id: str) -> str:
 def span(
     name: str, parent: str | None = None, **facts: str | None
 ) -> AbstractContextManager[object]:
-    """Around what is done, below `parent`, a `traceparent`, or what this task does already."""
+    """A span around a block, below `parent`, a `traceparent`, or below the current span."""
     if not is_on():
         return nullcontext()
     from cluster.tracing import spans
@@ -56,7 +56,7 @@ def span(
 
 
 def record_run(run_id: str, since: float, **facts: str | None) -> None:
-    """A run, accepted at `since` (seconds since 1970), has ended now."""
+    """Record a run that was accepted at `since` (seconds since 1970) and has ended now."""
     if is_on():
         from cluster.tracing import spans
 
@@ -64,7 +64,7 @@ def record_run(run_id: str, since: float, **facts: str | None) -> None:
 
 
 def inject() -> dict[str, str]:
-    """What a call to another process takes along, as arguments by name."""
+    """Keyword arguments by which a call to another process continues the trace."""
     if not is_on():
         return {}
     from cluster.tracing import spans
@@ -73,7 +73,7 @@ def inject() -> dict[str, str]:
 
 
 def apart() -> Context:
-    """A context that has nothing of that of now but its trace."""
+    """A new context that has only the trace of the current one."""
     found = Context()
     if is_on():
         from opentelemetry import context
@@ -83,7 +83,7 @@ def apart() -> Context:
 
 
 def set_attributes(**facts: str | None) -> None:
-    """About what is done now."""
+    """Set attributes of the current span."""
     if is_on():
         from cluster.tracing import spans
 
@@ -91,8 +91,8 @@ def set_attributes(**facts: str | None) -> None:
 
 
 def flush() -> None:
-    """Send what there is, before this process may be ended. Who answers nothing, and is tried again
-    and again, holds up the result of a run no longer than TIMEOUT."""
+    """Send all spans, before this process may be ended. An endpoint that does not answer, and is
+    retried, delays the result of a run by TIMEOUT at most."""
     if is_on():
         from cluster.tracing import spans
 
@@ -102,7 +102,7 @@ def flush() -> None:
 
 
 def trace_requests(app: Any) -> None:
-    """Of a FastAPI application."""
+    """Trace the requests of a FastAPI application."""
     if is_on():
         from cluster.tracing import spans
 

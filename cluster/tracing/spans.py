@@ -1,4 +1,4 @@
-"""Spans of OpenTelemetry, sent by OTLP over HTTP from a thread; imported only where they are."""
+"""Spans of OpenTelemetry, sent by a thread over HTTP (OTLP); imported only if traces are on."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.id_generator import IdGenerator
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-UNTRACED = "v1/health,v1/ready,v1/metrics"  # asked all the time, by machines
+UNTRACED = "v1/health,v1/ready,v1/metrics"  # requested all the time, by machines
 HEADER = TraceContextTextMapPropagator()
 Facts = Mapping[str, str | None]
 
@@ -41,7 +41,7 @@ def _provider(ids: IdGenerator | None = None) -> TracerProvider:
 
 @cache
 def provider() -> TracerProvider:
-    """Of this process."""
+    """The provider of this process."""
     return _provider()
 
 
@@ -52,7 +52,7 @@ def span(name: str, parent: str | None, facts: Facts) -> AbstractContextManager[
 
 
 def root(traceparent: str, since: float, facts: Facts) -> None:
-    """The span that is itself named so, from then until now."""
+    """Send the span that `traceparent` names, from `since` until now."""
     _, of_trace, of_span, _ = traceparent.split("-")
     tracer = _provider(_Given(int(of_trace, 16), int(of_span, 16))).get_tracer("tacl")
     begun = int(since * 1e9)
@@ -80,7 +80,7 @@ def _attributes(facts: Facts) -> dict[str, str]:
 
 
 class _Given(IdGenerator):
-    """Of a span whose ids are known before it is made."""
+    """The ids of a span that are known before it is made."""
 
     def __init__(self, of_trace: int, of_span: int) -> None:
         self._trace, self._span = of_trace, of_span
