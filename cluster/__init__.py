@@ -1,6 +1,6 @@
-"""What is durable and what is remote: coordinator, registry, blobs, samples, learners, client.
+"""The durable and the remote: coordinator, registry, blobs, samples, learners, client.
 
-`from cluster import Client` is what a person's own program needs; it is imported when first used.
+`from cluster import Client` is all that a user's own program needs; it is imported at first use.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ __all__ = ["Client"]
 
 
 def __getattr__(name: str) -> object:
-    """PEP 562: asked once, the client is an attribute of this module from then on."""
+    """PEP 562: after the first access the client is an attribute of this module."""
     if name != "Client":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from cluster.client.client import Client

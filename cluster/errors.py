@@ -1,6 +1,6 @@
 """One table: error class, by its name -> exit code of the command line -> HTTP status.
 
-Codes are part of the contract: scripts branch on them, so a code is never given to another class.
+Codes are part of the contract, as scripts branch on them: a code is never given to another class.
 0 is success, 1 a defect of the program, 2 a command line that cannot be parsed.
 """
 
@@ -46,7 +46,7 @@ TABLE: dict[type[e.TaclError], tuple[int, int]] = {
     # the installation
     e.ClusterNotRunning: (50, 503),
     e.HomeInUse: (51, 409),
-    # asking
+    # requests
     e.NotAuthenticated: (60, 401),
     e.NotAllowed: (61, 403),
     e.UnknownUser: (62, 404),
@@ -57,11 +57,11 @@ TABLE: dict[type[e.TaclError], tuple[int, int]] = {
 }
 
 
-NAMES = {cls.__name__: cls for cls in TABLE}  # as they travel
+NAMES = {cls.__name__: cls for cls in TABLE}  # as they are sent
 
 
 def _nearest(error: BaseException) -> type[e.TaclError] | None:
-    """The class in the table, so that a subclass needs no row of its own."""
+    """The nearest class in the table, so that a subclass needs no row of its own."""
     return next((cls for cls in type(error).__mro__ if cls in TABLE), None)
 
 
@@ -71,7 +71,7 @@ def _codes(error: BaseException) -> tuple[int, int]:
 
 
 def name_of(error: BaseException) -> str:
-    """As whoever asked is told, who may know no subclass."""
+    """The error's name for clients, which may know no subclass."""
     return (_nearest(error) or type(error)).__name__
 
 

@@ -1,9 +1,9 @@
-"""Named places between two I/O operations, where a test makes the process die.
+"""Named places between two I/O operations, where a test ends the process.
 
-The doors to disk and processes (a registry's transaction, a blob, a checkpoint, a learner) call
-`reached` themselves, so that no new operation can forget it. Nothing happens there, unless
+The code that writes to disk or starts processes (a registry's transaction, a blob, a checkpoint, a
+learner) calls `reached` itself, so that no new operation can omit it. It does nothing unless
 `TACL_DIES_IN` names a folder with a file of the step's name: the first process that gets there
-takes the file away and is gone, as by SIGKILL.
+deletes the file and ends, as by SIGKILL.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ Watch = Callable[[str], None]
 
 
 def reached(step: str) -> None:
-    """`step` has just happened, and nothing after it."""
+    """Mark that `step` has just happened, and nothing after it."""
     if watch is not None:
         watch(step)
 
 
 def dying(folder: Path) -> Watch:
-    """Dies once at each step that has a file in `folder`."""
+    """A watch that ends the process, once for each step that has a file in `folder`."""
 
     def die(step: str) -> None:
         try:
