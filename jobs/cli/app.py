@@ -1,4 +1,4 @@
-"""What every command of `tacl` shares: its options, its errors, how it answers."""
+"""What all commands of `tacl` share: options, errors, the output of answers."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from cluster.domain.status import Watched
     from tacl.errors import TaclError
 else:
-    Client = Any  # the signature of a verb is read, and imports no client
+    Client = Any  # the signature of a verb is read, without importing the client
 
-Told = tuple[Any, Callable[[Any], Any]]  # an answer, and its table or words; JSON is of itself
+Told = tuple[Any, Callable[[Any], Any]]  # an answer, and a function that makes its table or text
 
 app = typer.Typer(
     cls=Group,
@@ -72,7 +72,7 @@ def _options(
         ),
     ] = False,
 ) -> None:
-    """The options of `tacl` itself. A verb takes --home too, and its own goes first."""
+    """The options of `tacl` itself. A verb has --home too, which takes precedence."""
     if home is not None:
         os.environ["TACL_HOME"] = str(home)
 
@@ -100,13 +100,13 @@ def verb(
     home: bool = True,
     **settings: Any,
 ) -> Callable[[Callable[..., Told | None]], Callable[..., None]]:
-    """A command of `tacl`, whose errors are one message and the exit code of their class.
+    """Make a command of `tacl`; an error prints one message and exits with the code of its class.
 
-    Its function takes the flags that are its own, and before them, as `client`, the client of
-    `--home`. It returns what is told, or tells all itself, under `as_json`.
+    The function takes the command's own flags, and first, as `client`, the client of `--home`. It
+    returns the answer to print, or takes `as_json` and prints everything itself.
 
     `declared`: flags that the function takes as `**keywords` (`jobs.cli.options`). `home`: whether
-    there is `--home`.
+    the command has `--home`.
     """
 
     def decorate(function: Callable[..., Told | None]) -> Callable[..., None]:
@@ -138,7 +138,7 @@ def verb(
 
         command = functools.wraps(function)(guarded)
         settings.setdefault("help", in_paragraphs(function.__doc__ or ""))
-        command.__annotations__ = {}  # its signature has them
+        command.__annotations__ = {}  # the signature has them
 
         def signed() -> Callable[..., None]:
             given = [one for options in declared for one in options()]
@@ -147,7 +147,7 @@ def verb(
 
         if not declared:
             return of.command(rich_help_panel=group, cls=Command, **settings)(signed())
-        # Name and help are all that the list of commands needs.
+        # The list of commands needs only the name and the help.
         settings.setdefault("name", function.__name__.replace("_", "-"))
         of.command(rich_help_panel=group, cls=late(signed), **settings)(lambda: None)
         return command
@@ -156,12 +156,12 @@ def verb(
 
 
 def in_paragraphs(docstring: str) -> str:
-    """Lines end where the terminal's do."""
+    """Join the lines of each paragraph: the terminal wraps them."""
     return "\n\n".join(" ".join(one.split()) for one in docstring.split("\n\n"))
 
 
 def is_named(path: object, values: Sequence[object]) -> bool:
-    """Whether a file is one that the command names, or lies below or above it."""
+    """Whether a file is one that the command names, or is below or above it."""
     if not isinstance(path, str | Path):
         return False
     parts = chain.from_iterable(one if isinstance(one, list | tuple) else [one] for one in values)
@@ -176,7 +176,7 @@ def _real(path: str | Path) -> Path:
 
 @contextmanager
 def ending(said: str) -> Iterator[None]:
-    """What Ctrl-C says in the block."""
+    """Print `said` when Ctrl-C ends the block."""
     try:
         yield
     except KeyboardInterrupt:
@@ -184,7 +184,7 @@ def ending(said: str) -> Iterator[None]:
 
 
 def detachable() -> AbstractContextManager[None]:
-    """What is waited for here is of the cluster: Ctrl-C ends the waiting alone, and says so."""
+    """For waiting for the cluster's work: Ctrl-C ends only the waiting, and the message says so."""
     return ending("detached; the work goes on in the cluster: tacl status")
 
 
@@ -211,7 +211,7 @@ def _is_flag(parameter: inspect.Parameter) -> bool:
 
 
 def refuse(error: TaclError, as_json: bool) -> NoReturn:
-    """One message on stderr, and the exit code of the error's class."""
+    """Print one message on stderr, and exit with the code of the error's class."""
     from cluster.errors import exit_code, name_of
 
     code = exit_code(error)
@@ -230,7 +230,7 @@ def client(home: Path | None) -> Client:
 
 
 def tell(found: Any, as_json: bool, table: Callable[[Any], Any]) -> None:
-    """The answer on stdout: JSON, or a table or words."""
+    """Print the answer on stdout: JSON, or a table or text."""
     if as_json:
         console.documents.print_json(found)
     elif isinstance(text := table(found), str):
@@ -240,8 +240,8 @@ def tell(found: Any, as_json: bool, table: Callable[[Any], Any]) -> None:
 
 
 def run_reporter(say: Callable[[str], None]) -> Callable[[Watched], None]:
-    """Say the state of a run, and the time that is left, when they change; in a file no sooner than
-    it is worth a line."""
+    """Return a function that says the state of a run and the time left, when they change; in a
+    file, lines about the same state are some seconds apart."""
     pause = 0.0 if console.progress.stderr().is_terminal else console.progress.QUIET_SECONDS
     last, state, at = "", "", 0.0
 

@@ -1,4 +1,4 @@
-"""What a person is asked before it is done; nobody else is."""
+"""Questions that a person has to confirm before something is done; programs are not asked."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def is_person() -> bool:
 
 
 def asked_again(count: console.progress.Counter, same: str) -> bool:
-    """Whether rows that a task has are submitted once more; `same` says whose they are."""
+    """Whether rows that a task already has are to be submitted again; `same` names the tasks."""
     if not is_person():
         return False
     with count.aside():

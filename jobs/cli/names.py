@@ -1,8 +1,7 @@
-"""Arguments that are names of tasks, users and vectors, which a shell completes: those of the home
-that the command is for.
+"""Arguments that are names of tasks, users and vectors of the command's home, completed by a shell.
 
-A shell shows no message between two keys: where no cluster runs, or the asker sees nothing
-or may not read the home, there is nothing to complete.
+A shell shows no message between two keys: if no cluster runs, or the user sees nothing or may not
+read the home, nothing is completed.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from jobs.cli import app as cli
 from jobs.cli.options import argument, option
 from tacl.errors import TaclError
 
-_FACTOR = re.compile(r"[+-]?(?:[\d.]+\*)?")  # what a term has before its name
+_FACTOR = re.compile(r"[+-]?(?:[\d.]+\*)?")  # what precedes the name in a term
 
 
 def tasks(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -26,18 +25,18 @@ def tasks(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def terms(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Of a recipe; the sign and the coefficient stay."""
+    """Complete a term of a recipe; its sign and coefficient are kept."""
     factor = _FACTOR.match(incomplete)
-    assert factor is not None  # it matches nothing, too
+    assert factor is not None  # it also matches an empty text
     found = tasks(ctx, incomplete[factor.end() :])
     return [factor[0] + name for name in found]
 
 
 def users(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Those who have a model."""
+    """Complete users who have a model."""
 
     def there(client: cli.Client) -> list[str]:
-        named = client.users(incomplete) if incomplete else []  # who is called so already
+        named = client.users(incomplete) if incomplete else []  # the user with exactly this name
         return [one.user for one in (*named, *client.users(after=incomplete))]
 
     return _beginning(incomplete, ctx, there)
@@ -54,7 +53,7 @@ def _beginning(
 
 
 def _home(ctx: typer.Context) -> Path | None:
-    """As when the command is done: that of the verb, else of `tacl`, else of the environment."""
+    """The home of the command: `--home` of the verb, else of `tacl`, else the environment's."""
     at: Any = ctx
     while at is not None:
         source = at.get_parameter_source("home")
@@ -69,5 +68,5 @@ User = Annotated[str, argument("USER", "User whose model it is.", users)]
 
 
 def of_task(help: str, unset: str) -> Any:
-    """A flag with the name of a task; `unset`: what holds without it."""
+    """A flag with the name of a task; `unset`: its effect if it is not given."""
     return option("NAME", help, autocompletion=tasks, show_default=unset)

@@ -1,6 +1,6 @@
-"""Flags that are declared elsewhere: as the fields of a model of `cluster.domain`.
+"""Flags that are declared elsewhere, as fields of models of `cluster.domain`.
 
-A command takes them as keywords, `**options`. They are read when the command is used, so that
+A command takes them as keywords, `**options`. They are made when the command is used, so that
 `tacl --help` imports no pydantic.
 """
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
 Declared = Callable[[], list[inspect.Parameter]]
-ALSO = {"strength": "--penalty-weight"}  # a field's flag by the word that `tacl.train` has for it
+ALSO = {"strength": "--penalty-weight"}  # another flag of a field: its name in `tacl.train`
 
 
 class _PlainFlags:
-    """A flag that takes no value shows none in the help; a wrong value is refused in our words."""
+    """A flag without a value shows none in the help; wrong values are refused in our words."""
 
     def make_context(self, *arguments: Any, **extra: Any) -> Any:
         try:
@@ -49,7 +49,7 @@ class Group(_PlainFlags, TyperGroup):
 
 
 def data_options() -> list[inspect.Parameter]:
-    """Of `cluster.domain.tasks.Reading`; the names of classes are one text."""
+    """Flags of `cluster.domain.tasks.Reading`; the names of classes are one text."""
     from cluster.domain.names import class_names
     from cluster.domain.tasks import Reading
 
@@ -60,7 +60,7 @@ def data_options() -> list[inspect.Parameter]:
 
 
 def training_options() -> list[inspect.Parameter]:
-    """Of `cluster.domain.tasks.Options`."""
+    """Flags of `cluster.domain.tasks.Options`."""
     from cluster.domain.tasks import Options
 
     by_rule = {"rich_help_panel": "Training", "unset": "by rule"}
@@ -68,12 +68,12 @@ def training_options() -> list[inspect.Parameter]:
 
 
 def import_options() -> list[inspect.Parameter]:
-    """Those of a training that say how data are read, and with which head the task is answered."""
+    """The flags of a training that set how data are read, and which head answers for the task."""
     return [one for one in training_options() if one.name in ("heads", "seed", "skip_bad")]
 
 
 def composition_options() -> list[inspect.Parameter]:
-    """Of `cluster.domain.compositions`: how one is made, and what it learns from."""
+    """Flags of `cluster.domain.compositions`: the method, and the data that it learns from."""
     from cluster.domain.compositions import CompositionMethod, LearnedFrom
 
     how, rows = CompositionMethod.model_fields, LearnedFrom.model_fields.items()
@@ -85,8 +85,8 @@ def composition_options() -> list[inspect.Parameter]:
 def _parameter(
     name: str, field: FieldInfo, unset: str | bool = False, **settings: Any
 ) -> inspect.Parameter:
-    """`unset`: what the help says of a default of None, if the description does not. A value that
-    has a `parser` is one text."""
+    """The flag of a field. `unset`: the default that the help shows for None, if the description
+    names none. A value with a `parser` is one text."""
     flags = ["--" + name.replace("_", "-"), *filter(None, [ALSO.get(name)])]
     said, _, default = (field.description or "").partition(" Default: ")
     shown = default.removesuffix(".") or unset if field.default is None else True
@@ -101,7 +101,7 @@ def _parameter(
 
 
 def late(signed: Callable[[], Callable[..., None]]) -> type[Command]:
-    """A command that learns its flags when it is used: `signed` gives it with all of them."""
+    """A command that makes its flags when it is used: `signed` returns it with all of them."""
 
     class Late(Command):
         def make_context(self, *arguments: Any, **extra: Any) -> Any:
@@ -116,7 +116,7 @@ def late(signed: Callable[[], Callable[..., None]]) -> type[Command]:
 # -- flags and arguments of a verb, declared in its signature
 
 
-Names = Callable[[typer.Context, str], list[str]]  # that a shell completes (`jobs.cli.names`)
+Names = Callable[[typer.Context, str], list[str]]  # for completion by a shell (`jobs.cli.names`)
 
 
 def argument(metavar: str, help: str, names: Names | None = None, **settings: Any) -> Any:
@@ -124,7 +124,7 @@ def argument(metavar: str, help: str, names: Names | None = None, **settings: An
 
 
 def option(metavar: str, help: str, *names: str, **settings: Any) -> Any:
-    """A flag with a value; its names are that of the parameter, unless others are given."""
+    """A flag with a value; it is named like the parameter, unless names are given."""
     return typer.Option(*names, metavar=metavar, help=help, **settings)
 
 
@@ -134,15 +134,15 @@ def place(metavar: str, help: str, *names: str, **settings: Any) -> Any:
 
 
 def path(text: str) -> Path:
-    """Of --out=~/DIR a shell leaves the ~; of a variable that is not set it leaves nothing, which
-    would be the folder that one is in."""
+    """A path. A shell does not expand the ~ of --out=~/DIR; a variable that is not set gives empty
+    text, which would be the current directory."""
     if not text:
         raise typer.BadParameter("no file or folder is named")
     return Path(os.path.expanduser(text))
 
 
 def number(help: str, least: float = 1, most: float | None = None, **settings: Any) -> Any:
-    """A flag with a number from `least` to `most`."""
+    """A flag with a number, from `least` to `most`."""
     return typer.Option(min=least, max=most, help=help, **settings)
 
 

@@ -1,4 +1,4 @@
-"""backup, restore: a home somewhere else."""
+"""backup, restore: a copy of a home at another place."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def backup(
 ) -> Told:
     """Copy the home, which may run, to a safe place.
 
-    Registry, settings and every file that something needs, as they are at one moment. Repeated, it
-    copies what is new, and erases what was purged. A target keeps one moment of one home: use
-    several targets for several.
+    Registry, settings and every needed file, all of one moment. Repeated, it copies what is new
+    and erases what was purged. A target keeps one backup of one home: for several, use several
+    targets.
     """
     with console.progress.counting("copying files") as count:
         found = client.backup(target, count)
@@ -54,9 +54,9 @@ def restore(
         str | None, option("URL", "As for `up`, an empty one.", show_default="SQLite in the home")
     ] = None,
 ) -> Told:
-    """Make a home again from its backup.
+    """Restore a home from its backup.
 
-    Every file is checked. `tacl up` then starts it, and what was under way begins anew.
+    Every file is checked. `tacl up` then starts it, and unfinished work from its beginning.
     """
     with console.progress.counting("copying files") as count:
         found = client(place).restore(source, count, storage=storage, registry=registry)

@@ -32,7 +32,7 @@ Rounds = Annotated[int, number("Rounds; every variant runs once in each.")]
 
 
 def _writable(out: Path | None) -> Path | None:
-    """Told before anything is measured."""
+    """Checked before anything is measured."""
     if out is not None:
         folder = out.absolute().parent
         place = out if out.exists() else folder
@@ -44,7 +44,7 @@ def _writable(out: Path | None) -> Path | None:
 
 
 def _drawable(out: Path | None) -> Path | None:
-    """The same of the plot, which is a file beside the tables."""
+    """The same for the plot, which is written beside the tables."""
     if (out := _writable(out)) is not None:
         if out.suffix == ".png":
             raise typer.BadParameter(f"the plot is written at {out}; name a file.md for the tables")
@@ -125,7 +125,7 @@ def learners(
     steps: Annotated[int, number("Optimizer steps of each training.")] = 100,
     rounds: Annotated[int, number("Rounds; each way runs once in each.")] = 1,
 ) -> Told:
-    """Queued trainings by learners that go on with the next, and by one process for each."""
+    """Queued trainings, by learners that continue with the next one, and by a process for each."""
     from jobs.benchmarks.learners import bench_learners
 
     return _run(lambda say: bench_learners(runs, steps, rounds, say), "learners")
@@ -154,7 +154,7 @@ def everything(out: Out = None) -> Told:
 
 @verb("bench", of=bench)
 def gpu(out: Out = None) -> Told:
-    """All that runs on a GPU: training steps in float32 and bfloat16, composing, evaluating and
+    """What runs on a GPU: training steps in float32 and bfloat16, composing, evaluating and
     refreshing, as ratios within one run. For `results/gpu.md`."""
     import torch
 
@@ -323,13 +323,13 @@ def _crowd(
 
 
 def _of_serve() -> str:
-    """What Ray Serve was told by the environment, which the cluster of a bench inherits."""
+    """The settings of Ray Serve in the environment, which the cluster of a bench inherits."""
     told = (f"{name}={value} " for name, value in sorted(os.environ.items()))
     return "".join(one for one in told if one.startswith("RAY_SERVE_"))
 
 
 def _count(flag: str, text: str) -> int:
-    """A positive number, which may be written 10,000."""
+    """A positive number, which may be written as 10,000."""
     whole = text.replace(",", "")
     if not whole.isdecimal() or not int(whole):
         raise BadConfig(f"{flag} {text!r}: give one number, such as 10000")
@@ -363,7 +363,7 @@ def _device() -> str:
 
 
 def _kept(found: Any, text: str, out: Path | None) -> Told:
-    """What was measured, told as the Markdown that is written to `out`."""
+    """The results, printed as the Markdown that is also written to `out`."""
     if out is not None:
         out.write_text(text, encoding="utf-8")
     return found, lambda _: text
@@ -375,7 +375,7 @@ def _run(measure: Any, what: str) -> Told:
 
 
 def _table(found: dict[str, Any]) -> Any:
-    """Every figure on a line of its own, named as in --json."""
+    """One figure a line, named as in --json."""
     table = console.tables.table("figure", "value", right=("value",))
     for name, value in _flat(found):
         table.add_row(name, f"{value:.4g}" if isinstance(value, float) else str(value))

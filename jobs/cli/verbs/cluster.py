@@ -36,8 +36,8 @@ def init(
 ) -> Told:
     """Ask three questions and write what `up` then reads: tacl.toml in the home.
 
-    A question whose flag is given is not asked. Nor is that for data where the base model is the
-    embedded one, which brings its own. Nothing is started.
+    A question whose flag is given is not asked, nor the one for data with the embedded base model,
+    which has its own. Nothing is started.
     """
     from cluster.runtime.config import require_new
 
@@ -58,7 +58,7 @@ def init(
 
 
 def _answer(question: str, check: Callable[[str], str], default: str | None = None) -> str:
-    """Asked again until it can be used."""
+    """Ask the question until the answer is valid."""
 
     def checked(answer: str) -> str:
         try:
@@ -80,7 +80,7 @@ def _base(text: str) -> str:
 
 
 def _data(text: str) -> str:
-    """As it is, where it is on a hub."""
+    """An absolute path; a hub id is unchanged."""
     from cluster.data.sources import located
 
     return str(located(text) or text)
@@ -150,7 +150,7 @@ def up(
 
 
 def _up(found: StartedCluster, of_a_start: Mapping[str, object]) -> str:
-    """`of_a_start`: flags that count when a cluster is started, None where they were not given."""
+    """`of_a_start`: flags that only a start uses; None for those that were not given."""
     given = [name for name, value in of_a_start.items() if value is not None]
     runs = "runs" if found.started else "ran already"
     said = (

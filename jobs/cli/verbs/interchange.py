@@ -1,4 +1,4 @@
-"""export, import: models and vectors for others, and from them; folders, or a hub."""
+"""export, import: models and vectors to and from other libraries and homes, in folders or a hub."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def import_(
             again=again or partial(asking.asked_again, progress),
             **options,
         )
-    if private and (whose := namespace(name)) != client.user:  # whoever imports it is told no more
+    if private and (whose := namespace(name)) != client.user:  # the importing user sees no more
         return submitted, lambda s: f"{s.task}: only {whose} can see more"
     with cli.detachable(), console.progress.watching() as watch:
         client.wait(name, progress=watch)

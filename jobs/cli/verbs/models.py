@@ -1,4 +1,4 @@
-"""vectors, alias, interference, compose, evaluate, query, explain: vectors, models of them."""
+"""vectors, alias, interference, compose, evaluate, query, explain: vectors, and models of them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tacl.errors import BadConfig, BadRecipe, UnknownTask, UnknownVector
 if TYPE_CHECKING:
     from cluster.domain.receipts import CancelledCompositions
 
-COMPETE = "the classes of all tasks compete"  # where no task is named
+COMPETE = "the classes of all tasks compete"  # if no task is named
 
 
 @verb("models")
@@ -98,7 +98,7 @@ def interference(
         place("FILE.png", "Draw the newest 24 as a heat map there.", show_default="none is drawn"),
     ] = None,
 ) -> Told:
-    """Show what each vector does to each task, or what one does to others, and theirs to it.
+    """Show the effect of each vector on each task; or of one task's vector, and of others on it.
 
     Changes of the logits, and tau_jp, on probe rows. Without a name: a row per vector, a column per
     task, of the newest 24, and the pairs of all tasks with the most interference.
@@ -184,7 +184,7 @@ def evaluate(
 ) -> Told:
     """Evaluate a user's model, or what a recipe would give, on the test rows of its tasks.
 
-    zero-shot: the base model with class names; where it reads none, class means: with the means of
+    zero-shot: the base model with class names; class means, if it reads none: with the means of
     labelled rows. individual: the task's own vector alone, as first trained. composed: the user's
     model. normalised: mean of composed / individual. Means are over the tasks that the model adds.
 
@@ -200,7 +200,7 @@ def evaluate(
 
 
 def _require_task(client: Client, user: str, terms: list[str], name: str) -> None:
-    """Whether it is one of the recipe, or of the model. Raises UnknownTask."""
+    """Check that it is a task of the recipe, or of the model. Raises UnknownTask."""
     from cluster.domain.methods import head_blobs
     from cluster.domain.names import no_such
     from tacl.compose.terms import parse_recipe
@@ -223,7 +223,7 @@ def query(
 ) -> Told:
     """Query a user's model: the likeliest task and class of each input, with probabilities.
 
-    All tasks that the model adds compete; one that it subtracts answers only where it is named.
+    All tasks that the model adds compete; one that it subtracts answers only if it is named.
     """
     with console.progress.saying("querying"):
         found = client.query(user, inputs, task)

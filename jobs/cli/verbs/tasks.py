@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from cluster.domain.work import Refreshed
 
 
-GROWN = ("input_column", "seed")  # what is said of samples that are added
-AGAIN = 10  # looks after which models are asked for again though nothing else is new
+GROWN = ("input_column", "seed")  # options that apply to added samples
+AGAIN = 10  # looks after which models are requested again even if the status is not new
 
 LabelledData = Annotated[
     str | None,
@@ -88,7 +88,7 @@ def submit(
 
     private_to = namespace(name) if private else None
     said = _summary(understood[0], options, private_to, room)
-    if private_to not in (None, client.user):  # whoever submits it is told no more
+    if private_to not in (None, client.user):  # the user who submits it may see no more
         return submitted, lambda s: f"{said}\n{s.task}: only {private_to} can see more"
     if not watch:
         return submitted, lambda s: f"{said}\n{s.task} is {s.state}"
@@ -99,7 +99,7 @@ def submit(
 
 
 def _require_unsaid(flags: Mapping[str, object], options: Mapping[str, object]) -> None:
-    """What says how a new task is trained says nothing of samples that are added."""
+    """Raise for flags about the training of a new task: they have no effect on added samples."""
     from cluster.domain.tasks import Options, Reading
 
     fields = {**Reading.model_fields, **Options.model_fields}
@@ -120,7 +120,7 @@ def _grown(client: cli.Client, name: str, samples: str, **how: Any) -> cli.Told:
 
 
 def _shared(rows: int, share: str, owner: str | None) -> str:
-    """What becomes of the unlabelled rows; `owner` of a private task."""
+    """What happens to the unlabelled rows; `owner`: of a private task."""
     if share == "none":
         return "none of them is shared"
     if share == "statistics":
@@ -172,8 +172,8 @@ def status(
 ) -> cli.Told:
     """Show tasks, runs, and why they wait or failed; of named tasks, how many others go first.
 
-    Of users' models those that could be made anew, of fifty users by name: those of the next come
-    with `--after` the last.
+    Also users' models that could be composed again, for fifty users by name: `--after` the last
+    of them shows the next.
     """
     if names and after:
         raise BadConfig("--after is about users' models, which are shown where no task is named")
@@ -186,18 +186,18 @@ def status(
 def watch(client: cli.Client, names: SomeTasks = None) -> None:
     """Show tasks, runs, models and accuracies as they change, until Ctrl-C."""
     if names:
-        client.status(*names)  # one that is misspelt is refused before the screen is taken
+        client.status(*names)  # a misspelt name is refused before the screen is cleared
     with cli.detachable():
         console.live.watch(_Looking(client, names))
 
 
 class _Looking:
-    """At a cluster, again and again. A page of users' models is asked for where the status is new;
-    a sum that somebody composes leaves that as it is, and is seen within AGAIN looks."""
+    """Repeated views of a cluster. The first page of users' models is requested if the status is
+    new; a newly composed sum does not change the status, and is seen within AGAIN looks."""
 
     def __init__(self, client: cli.Client, names: Sequence[str] | None, after: str = "") -> None:
         self._asked, self._names, self._after = client, names or (), after
-        self._version, self._old = "", AGAIN  # of what the models are from, and how many looks ago
+        self._version, self._old = "", AGAIN  # the status of these models, and how many looks ago
         self._users: tuple[UserModel, ...] = ()
 
     def __call__(self) -> console.tables.Overview:
@@ -219,7 +219,7 @@ def logs(client: cli.Client, name: names.TaskName) -> cli.Told:
 def retry(client: cli.Client, name: names.TaskName) -> cli.Told:
     """Queue a task's failed or cancelled runs again.
 
-    Not its evaluations and compositions: ask for these anew.
+    Not its evaluations and compositions: request these again.
     """
     found = client.retry(name)
     runs = console.tables.counted(len(found.retried), "run")
@@ -242,8 +242,8 @@ def cancel(
 ) -> cli.Told:
     """Stop a task's training or refresh and free its resources.
 
-    A task that has no vector yet leaves: its samples are out of the sample store and its name
-    is free, unless you --keep it.
+    A task that has no vector yet is withdrawn, unless you --keep it: its samples leave the sample
+    store and its name is free.
     """
     found = client.cancel(name, keep)
     runs = console.tables.counted(len(found.cancelled), "run")
@@ -296,7 +296,7 @@ def refresh(client: cli.Client, name: names.TaskName) -> cli.Told:
 
 
 def _refreshed(name: str, found: Refreshed, run_id: str, vectors: Sequence[VectorStatus]) -> str:
-    """A refresh of this version may have been made before, and the champion moved since."""
+    """The same refresh may have been made before, and the champion moved since."""
     if not found.accepted:
         return f"{name}: the current version stays: {found.reason}"
     made = next(one.version for one in vectors if one.run_id == run_id)

@@ -46,7 +46,7 @@ def rotate(
 ) -> Told:
     """Issue a token in place of another and print it.
 
-    Role and length of life are the same. The old one lives on for an hour.
+    Role and lifetime are the same. The old token stays valid for an hour.
     """
     return client.rotate_token(token), lambda f: f.token
 
@@ -59,14 +59,14 @@ def list_tokens(
 ) -> Told:
     """List users: roles, when each token ends and was last used, and what each user uses.
 
-    Fifty at a time, by name: the next ones come with `--after` the last.
+    Fifty at a time, by name: `--after` the last of them lists the next.
     """
     if user is not None and after:
         raise BadConfig("--after is about lists of all users; leave the name or --after out")
     from cluster.domain.operations import UserList
 
     tokens, usage = client.tokens(user, after), client.usage(user, after)
-    page = {one.user for one in usage}  # whoever holds a token is told of there, and others are
+    page = {one.user for one in usage}  # lists holders of tokens, and other users
     own = tuple(one for one in tokens if one.user in page)
     found = UserList(tokens=own, usage=tuple(usage))
     return found, lambda f: console.tables.users(f.tokens, f.usage, after)
