@@ -1,4 +1,4 @@
-"""What people see of answers. Each file is imported when it is first used: `console.tables`."""
+"""How answers are shown to people. Each file is imported at its first use: `console.tables`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables without the columns that say nothing, and in parts where they are too wide."""
+"""Tables without their empty columns, and in parts if they are too wide."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.measure import Measurement
 from rich.table import Column, Table
 
-ANY = 1000  # columns of a screen on which everything fits
+ANY = 1000  # width of a screen on which everything fits
 
 
 def table(*columns: str, right: Iterable[str] = ()) -> Table:
-    """Left-aligned words, right-aligned numbers; what is too wide is folded, not cut."""
+    """A table of left-aligned words and right-aligned numbers; long cells are folded, not cut."""
     numbers = set(right)
     return _plain(
         Column(name, justify="right" if name in numbers else "left", overflow="fold")
@@ -26,7 +26,7 @@ def _plain(columns: Iterable[Column]) -> Table:
 
 
 def without_empty(made: Table) -> Table:
-    """Without the columns that say nothing; a new one, as Rich measures a column by its place."""
+    """A new table without the empty columns: Rich measures a column by its place."""
     return _of([one for one in made.columns if any(map(str, one.cells))])
 
 
@@ -38,7 +38,7 @@ def _of(columns: Sequence[Column]) -> Table:
 
 
 def fitting(names: Sequence[str], first: int) -> list[list[str]]:
-    """Columns that stand beside a first one of this width."""
+    """The names in groups, each of which fits beside a first column of this width."""
     parts: list[list[str]] = [[]]
     left = room = Console().width - first
     for name in names:
@@ -53,7 +53,7 @@ def fitting(names: Sequence[str], first: int) -> list[list[str]]:
 
 @dataclass(frozen=True)
 class OneOrMore:
-    """`whole`, where it fits; else `parts`, whose words are whole too."""
+    """`whole` if it fits, else `parts`, whose words are not folded either."""
 
     whole: Table
     parts: tuple[Table, ...]
@@ -69,7 +69,7 @@ class OneOrMore:
 
 
 def in_parts(whole: Table, *parts: Sequence[str]) -> OneOrMore:
-    """Where it is too wide, the first column beside those with each of these headers."""
+    """If the table is too wide: parts, each the first column and those with the given headers."""
     first, *others = whole.columns
     chosen = ([one for one in others if one.header in headers] for headers in parts)
     return OneOrMore(whole, tuple(_of([first, *columns]) for columns in chosen))

@@ -1,4 +1,4 @@
-"""What was measured of a model, as tables: accuracies of its tasks, and of their classes."""
+"""Evaluations of models as tables: accuracies of tasks and of classes."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from jobs.console.columns import fitting, in_parts, table, without_empty
 from jobs.console.explanations import left_out
 from jobs.console.tables import percent
 
-WORST = 10  # classes that are shown of all tasks
-WIDEST = 40  # of the name of a class beside its numbers
+WORST = 10  # classes shown if no task is chosen
+WIDEST = 40  # width of the name of a class beside its numbers
 KINDS = (
     *("zero_shot", "individual", "composed", "materialized"),
     *("unknown", "frozen_known", "frozen_unknown"),
@@ -25,8 +25,8 @@ NUMBERS = ("rows", "accuracy %", "F1 %")
 def evaluation(
     found: Evaluated, before: str = "zero-shot", of: str | None = None
 ) -> RenderableType:
-    """`before` as in `tables.vectors`; `of`: the task all of whose classes are shown, not the worst
-    of all tasks."""
+    """`before`: as in `tables.vectors`. `of`: a task of which all classes are shown, instead of the
+    worst of all tasks."""
     own = ("rows", f"{before} %", "individual %", "composed %", "materialized %")
     beside = ("unknown %", "frozen base %", "frozen base, unknown %")
     made = table("task", *own, *beside, right=(*own, *beside))
@@ -54,15 +54,15 @@ def evaluation(
 
 
 def _unjudged(found: Evaluated) -> list[Text]:
-    """What the model answers for, and these accuracies are not of."""
+    """Tasks for which the model answers, but which these accuracies do not cover."""
     why = "no labelled rows of it were held out, or an earlier version made the model"
     of = "the figures are for the tasks of its vectors"
     return [Text(f"\n{task} is not judged: {why}; {of}") for task in found.unjudged]
 
 
 def _figures(report: ClassReport) -> Iterator[tuple[float | None, list[str]]]:
-    """Of each class its F1, and the cells of a row; the last: what most of its rows were taken
-    for."""
+    """For each class its F1 and the cells of its row; the last cell is the class that most of its
+    other rows were taken for."""
     figures = zip(report.classes, report.accuracy, report.f1, report.confusion, strict=True)
     for own, (name, share, score, answered) in enumerate(figures):
         others = [(count, other) for other, count in enumerate(answered) if other != own]
@@ -72,7 +72,7 @@ def _figures(report: ClassReport) -> Iterator[tuple[float | None, list[str]]]:
 
 
 def _worst(by_class: Mapping[str, ClassReport]) -> list[RenderableType]:
-    """The classes with the lowest F1, if any is below 1."""
+    """The classes with the lowest F1, if any F1 is below 1."""
     rows = [
         (score, [task, *cells])
         for task, report in by_class.items()
@@ -90,7 +90,7 @@ def _worst(by_class: Mapping[str, ClassReport]) -> list[RenderableType]:
 
 
 def _classes(task: str, report: ClassReport | None) -> list[RenderableType]:
-    """All classes of a task, and what their rows were answered with."""
+    """All classes of a task, and the classes with which their rows were answered."""
     if report is None:
         return [Text(f"\nthe classes of {task} were not measured")]
     made = table("class", *NUMBERS, "mostly taken for", right=NUMBERS)
@@ -102,7 +102,7 @@ def _classes(task: str, report: ClassReport | None) -> list[RenderableType]:
 
 
 def _confusion(report: ClassReport) -> Iterator[RenderableType]:
-    """The matrix, its columns below each other where they are too wide together."""
+    """The confusion matrix; if it is too wide, groups of its columns below each other."""
     places = {name: place for place, name in enumerate(report.classes)}
     for names in fitting(report.classes, min(WIDEST, max(map(len, report.classes)))):
         made = table("class", *names, right=names)

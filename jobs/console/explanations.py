@@ -11,12 +11,12 @@ from cluster.domain.explanations import Explanation, Explanations
 from cluster.domain.work import Evaluated
 from jobs.console.columns import fitting, table
 
-WIDEST = 40  # of the names of parts; that of what was merged has all of its terms
+WIDEST = 40  # width of the names of parts; that of a merge has all of its terms
 
 
 def explanations(inputs: Sequence[str], found: Explanations, most: int) -> RenderableType:
-    """Of each input: what every part adds to the logit of the answer, and the answer without; then
-    what it adds to the logits of the `most` likeliest classes, where that is more than one."""
+    """For each input: what every part adds to the logit of the answer, and the answer without it;
+    if `most` > 1, also what it adds to the logits of the `most` likeliest classes."""
     lines: list[RenderableType] = []
     for asked, one in zip(inputs, found.explanations, strict=True):
         best = one.best
@@ -49,8 +49,8 @@ def _parts(one: Explanation) -> RenderableType:
 
 
 def _logits(one: Explanation, most: int) -> list[RenderableType]:
-    """A row per part, a column per class, the likeliest first; below each other where they are too
-    wide together."""
+    """A row per part, a column per class, the likeliest first; groups of columns below each other
+    if they are too wide."""
     every = [(task, label) for task, of in one.logits.items() for label in of]
     likeliest = sorted(every, key=lambda of: -one.logits[of[0]][of[1]])[:most]
     columns = {f"{task}: {label}": (task, label) for task, label in likeliest}
@@ -66,7 +66,7 @@ def _logits(one: Explanation, most: int) -> list[RenderableType]:
 
 
 def left_out(found: Evaluated) -> RenderableType:
-    """A row per vector, a column per task: points of accuracy that the task has of the vector."""
+    """A row per vector, a column per task: points of accuracy that the task owes to the vector."""
     first = max([len("vector"), *map(len, found.without)])
     lines: list[RenderableType] = []
     for names in fitting(list(found.per_task), first):

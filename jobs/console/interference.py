@@ -1,4 +1,4 @@
-"""What vectors do to the inputs of other tasks, as tables."""
+"""The effect of vectors on the inputs of other tasks, as tables."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NOTHING = Text("nothing is measured: not yet, or samples are not shared")
 
 
 class PlottedInterference(reports.InterferenceReport):
-    picture: str | None = None  # path of its heat map; None where none was drawn
+    picture: str | None = None  # path of its heat map; None if none was drawn
 
 
 def interference(found: PlottedInterference) -> RenderableType:
@@ -42,8 +42,8 @@ def interference(found: PlottedInterference) -> RenderableType:
 
 
 def task_interference(found: reports.TaskInterference) -> RenderableType:
-    """What the vector of a task does to others, and theirs to it."""
-    does, bears = found.measured  # the generic shard is one, and no task
+    """The effect of a task's vector on others, and of their vectors on it."""
+    does, bears = found.measured  # counts the generic shard too, which is no task
     lines = [
         Text(f"effect of the vector of {found.task} on {counted(does, 'shard')}", style="italic"),
         _pairs(found.does, found) if does else NOTHING,
@@ -62,7 +62,7 @@ def task_interference(found: reports.TaskInterference) -> RenderableType:
 def _pairs(
     pairs: Sequence[reports.MeasuredPair], of: reports.InterferenceReport | reports.TaskInterference
 ) -> RenderableType:
-    """One below the other; a change of the logits that is warned of is yellow."""
+    """One pair a line; a change of the logits that is high is yellow."""
     sizes = ("logits", "tau_jp", "raw")
     made = table("vector", "on", *sizes, right=sizes)
     for one in pairs:
@@ -79,8 +79,8 @@ def _matrix(
     digits: int,
     on: Sequence[str],
 ) -> RenderableType:
-    """The columns `on` of one matrix, below each other where they are too wide together; what is
-    not measured is a dash."""
+    """The columns `on` of one matrix, in groups below each other if they are too wide; a dash for a
+    pair that is not measured."""
     parts: list[RenderableType] = []
     for names in fitting(on, max(len(vector.task) + 4 for vector in found.vectors)):
         made = table("vector", *names, right=names)

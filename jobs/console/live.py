@@ -1,5 +1,5 @@
-"""A view of the cluster that goes on: tasks, queue and accuracies, and how long what is owed still
-takes."""
+"""A view of the cluster that is updated: tasks, queue and accuracies, and how long unfinished work
+will still take."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from cluster.domain.status import TaskState, TaskStatus
 from jobs.console import tables
 from jobs.console.progress import left_of, lines, time_left
 
-PERIOD = 1.0  # seconds between two looks
+PERIOD = 1.0  # seconds between two updates
 
 
 def watch(look: Callable[[], tables.Overview]) -> None:
-    """Until it is interrupted, drawn anew where it has changed; in a file, a line for that."""
+    """Until interrupted, redraw the screen when something has changed; in a file, add a line."""
     console = tables.console()
     if not console.is_terminal:
         tell = lines(console)
@@ -37,11 +37,11 @@ def watch(look: Callable[[], tables.Overview]) -> None:
 
 
 def fitting(found: tables.Overview, console: Console) -> RenderableType:
-    """What a screen has lines for: models take a quarter, and other work, of which what is owed
-    comes first; tasks that are ready what is left."""
+    """The part that fits the screen: a quarter of it for models, an eighth for other work,
+    unfinished work first; the rest for tasks."""
     users = found.users[: console.height // 4]
     work = sorted(found.work, key=lambda run: not run.is_owed)
-    work = work[: console.height // 8]  # each may have a reason, which is a line too
+    work = work[: console.height // 8]  # each may have a reason, which takes another line
     most, fewer, before = min(console.height, len(found.tasks)), 0, 0
     while True:
         tasks = _first(found, most)
@@ -50,7 +50,7 @@ def fitting(found: tables.Overview, console: Console) -> RenderableType:
         more = f"{'at least ' if len(found.users) >= PAGE else ''}{left} more" if left else ""
         view = shown(some, len(found.tasks) - len(tasks), more, len(found.work) - len(work))
         over = len(console.render_lines(view)) - console.height
-        if over <= 0 or most <= 1:  # without any it would be told that there is none
+        if over <= 0 or most <= 1:  # without any task the view would say that there is none
             return view
         each = max(1, (before - over) / fewer) if fewer else 2  # lines of a task, in two tables
         fewer, before = min(most - 1, max(1, int(over / each))), over
@@ -58,15 +58,14 @@ def fitting(found: tables.Overview, console: Console) -> RenderableType:
 
 
 def _first(found: tables.Overview, most: int) -> tuple[TaskStatus, ...]:
-    """At most so many, by arrival: those that are not ready, then the newest."""
+    """At most `most` tasks, by arrival: those that are not ready, then the newest."""
     newest = sorted(range(len(found.tasks)), reverse=True)
     newest.sort(key=lambda number: found.tasks[number].state == TaskState.READY)
     return tuple(found.tasks[number] for number in sorted(newest[:most]))
 
 
 def shown(found: tables.Overview, tasks: int = 0, users: str = "", runs: int = 0) -> RenderableType:
-    """`tasks`, `users`, `runs`: how many more there are; of users one look is told the first
-    PAGE."""
+    """`tasks`, `users`, `runs`: how many more there are; of users a look gets at most PAGE."""
     models = [f"{one.user}: {' '.join(one.terms)}" for one in found.users]
     lines = ["models", *models, *([f"and {users}"] if users else []), ""] if models else []
     left = {"more task": tasks, "more run": runs}

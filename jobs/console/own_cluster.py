@@ -1,4 +1,4 @@
-"""A cluster for the time of a demo or a bench: nothing of it is left running, however that ends."""
+"""A cluster for the time of a demo or a bench; nothing is left running afterwards."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Handler = Callable[[int, FrameType | None], None] | signal.Handlers
 
 
 def interrupt(number: int, frame: FrameType | None) -> None:
-    """A terminal that closes, or a polite kill, ends the work as Ctrl-C does."""
+    """End the work, as Ctrl-C does, also when the terminal closes or on SIGTERM."""
     if number == signal.SIGINT:
         raise KeyboardInterrupt
     sys.exit(128 + number)
@@ -25,7 +25,7 @@ def interrupt(number: int, frame: FrameType | None) -> None:
 
 @contextmanager
 def ending_by(handler: Handler) -> Iterator[None]:
-    """How the block is ended. What is ignored, as under `nohup`, stays so."""
+    """Set how signals end the block. Ignored ones, for example under `nohup`, stay ignored."""
     heard = [one for one in ENDINGS if signal.getsignal(one) != signal.SIG_IGN]
     before = {number: signal.signal(number, handler) for number in heard}
     try:
@@ -37,15 +37,15 @@ def ending_by(handler: Handler) -> Iterator[None]:
 
 @contextmanager
 def own_cluster(home: Path, start: Callable[[Client], object]) -> Iterator[Client]:
-    """The client of a home, whose cluster `start` starts or waits for; it answered once."""
+    """The client of a home whose cluster `start` starts or waits for; the cluster has answered."""
     client = Client(home)
     try:
         with ending_by(interrupt):
             start(client)
-            client.cluster()  # where that is asked through Ray, it sets handlers of its own
+            client.cluster()  # if this goes through Ray, Ray sets its own handlers
             with ending_by(interrupt):
                 yield client
     finally:
-        # A second Ctrl-C does not interrupt the tidying up after the first.
+        # A second Ctrl-C does not interrupt the cleanup after the first.
         with ending_by(signal.SIG_IGN), saying("stopping the cluster"):
             client.down()

@@ -9,7 +9,7 @@ from typing import Any
 
 import matplotlib
 
-matplotlib.use("Agg")  # a file, never a window
+matplotlib.use("Agg")  # writes a file, never opens a window
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -21,7 +21,7 @@ from cluster.domain.reports import InterferenceReport
 def drawing(
     path: Path, title: str, width: float = 7.0, height: float = 4.0, across: int = 1, down: int = 1
 ) -> Iterator[Any]:
-    """Axes, one or an array of them, that become a PNG."""
+    """Axes, or an array of them, that are saved as a PNG."""
     figure, axes = plt.subplots(
         down, across, figsize=(width, height), layout="constrained", squeeze=False
     )

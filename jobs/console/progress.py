@@ -1,5 +1,5 @@
-"""Progress of long work, on stderr: bars on a terminal, plain lines in a file; and the time that is
-left, from how fast it was."""
+"""Progress of long work, on stderr: bars on a terminal, plain lines in a file; with the time left,
+estimated from the speed so far."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ Watch = Callable[[ClusterStatus], None]
 
 
 class Speed:
-    """How fast something is, from the first step that was seen of it."""
+    """The speed of some work, from the first step that was seen."""
 
     _first: tuple[float, int] | None = None
 
     def left(self, done: int, total: int) -> float | None:
-        """Seconds; None until two different counts were seen."""
+        """Seconds left; None until two different counts were seen."""
         now = time.monotonic()
         self._first = self._first or (now, done)
         since, first = self._first
@@ -42,14 +42,14 @@ class Speed:
 
 
 def left_of(run: Watched) -> float | None:
-    """Seconds until it is about done, as the cluster expects; None where nobody knows, as when it
-    takes longer than was expected."""
+    """Seconds until the run is expected to be done; None if the cluster does not know, or if it
+    takes longer than expected."""
     left = 0.0 if run.expected is None else run.expected - time.time()
     return left if left > 0 else None
 
 
 def time_left(seconds: float | None) -> str:
-    """`40 s left`; nothing where it is not known."""
+    """`40 s left`; empty if it is not known."""
     return "" if seconds is None else f"{duration(seconds)} left"
 
 
@@ -61,12 +61,12 @@ def duration(seconds: float) -> str:
 
 
 def stderr() -> Console:
-    """Shows text as it is, as `tables.console`: names of files are what people wrote."""
+    """Prints text unchanged, like `tables.console`: names of files are users' text."""
     return Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
 
 
 class Counter:
-    """Give it (done, total)."""
+    """Call it with (done, total)."""
 
     def __init__(self, count: Callable[[int, int], None], progress: Progress | None = None) -> None:
         self._count, self._progress = count, progress
@@ -76,7 +76,7 @@ class Counter:
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """The bar is off the terminal, on which somebody is asked something."""
+        """Take the bar off the terminal while a person is asked something."""
         if self._progress is None:
             yield
             return
@@ -99,7 +99,7 @@ def counting(what: str) -> Iterator[Counter]:
 
 @contextmanager
 def saying(what: str) -> Iterator[Callable[[str], None]]:
-    """Give it lines: what is done now."""
+    """Yields a function that takes lines about what is done now."""
     console = stderr()
     if not console.is_terminal:
         yield lambda line: console.print(f"{what}: {line}")
@@ -110,21 +110,21 @@ def saying(what: str) -> Iterator[Callable[[str], None]]:
 
 @contextmanager
 def watching(tables: Console | None = None) -> Iterator[Watch]:
-    """Give it the status of the cluster, again and again.
+    """Yields a function that takes each new status of the cluster.
 
-    With `tables`, a console that is printed on meanwhile, only running work has a bar, below.
+    With `tables`, a console that is printed to meanwhile, only running work has a bar, below.
     """
     console = tables or stderr()
     if not console.is_terminal:
         yield lines(stderr())
         return
-    columns = (one for one in _columns() if not isinstance(one, TimeLeft))  # the cluster tells it
+    columns = (one for one in _columns() if not isinstance(one, TimeLeft))  # the cluster reports it
     shown = Progress(
         *columns,
         console=console,
         transient=tables is not None,
         expand=True,
-        refresh_per_second=2,  # who looks once a second hears nothing new in between
+        refresh_per_second=2,  # the status is updated once a second
     )
     with shown as progress:
         yield _bars(progress, keep=tables is None)
@@ -141,7 +141,7 @@ def _columns() -> tuple[Any, ...]:
 
 
 class TimeLeft(ProgressColumn):
-    """`40 s left`; at the end, how long it took."""
+    """`40 s left`; at the end, the time it took."""
 
     def render(self, task: Task) -> Text:
         ended = task.finished_time
@@ -163,8 +163,8 @@ def _plain_counter(console: Console, what: str) -> Callable[[int, int], None]:
 
 
 def lines(console: Console) -> Watch:
-    """A line when a state or phase changes, with every tenth of the steps, and when a head is
-    fitted; none for what had ended."""
+    """Print a line when a state or phase changes, at every tenth of the steps, and when a head is
+    fitted; none for work that had ended before."""
     seen: dict[str, tuple[str, tuple[str, Phase | None, int, bool] | None]] = {}
     tasks = set[str]()
 
@@ -179,7 +179,7 @@ def lines(console: Console) -> Watch:
             if before != mark:
                 console.print(f"{one.label}: {described(one)}", soft_wrap=True)
             seen[run_id] = (one.label, mark)
-        for run_id in seen.keys() - now.keys():  # done work is listed no more, tasks always are
+        for run_id in seen.keys() - now.keys():  # finished work is not listed, tasks always are
             ended = "gone" if run_id in tasks else "done"
             console.print(f"{seen.pop(run_id)[0]}: {ended}", soft_wrap=True)
 
@@ -187,7 +187,7 @@ def lines(console: Console) -> Watch:
 
 
 def _bars(progress: Progress, keep: bool) -> Watch:
-    """A bar for everything that was seen running; without `keep`, for what runs now."""
+    """Show a bar for all work that was seen running or, without `keep`, that runs now."""
     bars: dict[str, Any] = {}
     tasks = set[str]()
 
@@ -202,7 +202,7 @@ def _bars(progress: Progress, keep: bool) -> Watch:
                 done = one.step or 0 if one.is_owed else total
                 note = described(one, counted=True)
                 progress.update(bars[run_id], completed=done, total=total, note=note)
-        for run_id in bars.keys() - now.keys():  # done work is listed no more, tasks always are
+        for run_id in bars.keys() - now.keys():  # finished work is not listed, tasks always are
             ended = "gone" if run_id in tasks else "done"
             progress.update(bars.pop(run_id), completed=1, total=1, note=ended, visible=keep)
 
@@ -241,7 +241,7 @@ def described(one: Watched, counted: bool = False) -> str:
 
 
 def steps(one: Watched) -> str:
-    """`12/300` while it runs, or its phase; some work has neither."""
+    """`12/300` while it runs, or its phase; empty for work that has neither."""
     if one.phase is not None:
         return PHASES[one.phase]
     runs = one.is_owed and one.state != "queued"

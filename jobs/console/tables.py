@@ -52,7 +52,7 @@ class Overview(states.ClusterStatus):
 
 
 def console() -> Console:
-    """Shows text as it is: names of classes are what people wrote."""
+    """Prints text unchanged: names of classes are users' text."""
     return Console(highlight=False, soft_wrap=False, markup=False, emoji=False)
 
 
@@ -107,15 +107,15 @@ def status(found: states.ClusterStatus) -> RenderableType:
 
 
 def trained(found: states.ClusterStatus) -> RenderableType:
-    """The status at the end of trainings, and who tells what they were worth: heads are fitted
-    later, when nothing else is to be done."""
+    """The status after trainings. For tasks whose accuracy is not known yet it names the command
+    that waits for it: heads are fitted later, when no other work is left."""
     open_ = [one.name for one in found.tasks if one.accuracy_fitted is None and _teaches(one)]
     why = "what a vector adds to the frozen base is known when its head is fitted: tacl wait"
     return Group(status(found), *(Text(f"\n{name}: {why}") for name in open_))
 
 
 def _teaches(one: states.TaskStatus) -> bool:
-    """Only its rows that others may see are what heads are fitted on."""
+    """Whether heads are fitted on its rows: only rows that others may see are used."""
     return one.options.heads == "fitted" and one.options.share == "samples"
 
 
@@ -128,7 +128,7 @@ def resources(room: states.Resources) -> str:
 
 
 def idle_gpus(room: states.Resources, asked: float) -> str:
-    """What is told of a training that asks for so many GPUs; nothing, where it misses none."""
+    """A hint for a training that uses no GPU while the cluster has free ones; else empty."""
     if asked or not room.free_gpus:
         return ""
     gpus = "1 GPU" if room.free_gpus == 1 else f"{room.free_gpus:g} GPUs"
@@ -188,7 +188,7 @@ def _reasons(runs: Sequence[states.Watched]) -> list[str]:
 
 
 def _notes(one: reports.UserModel) -> list[str]:
-    """What a user may want to compose again."""
+    """Reasons to compose a user's model again."""
     if one.purged:
         gone = [f"{that.task} was purged on {when(that.at)} ({that.text})" for that in one.purged]
         return [f"{'; '.join(gone)}: the model answers no more. Compose it again: {one.again}"]
@@ -209,7 +209,7 @@ def logs(found: Sequence[states.Event]) -> RenderableType:
 
 
 def vectors(found: Sequence[reports.VectorStatus], before: str = "zero-shot") -> RenderableType:
-    """`before`: how accuracy without a vector is called, `Base.untrained`."""
+    """`before`: the name of accuracy without a vector, `Base.untrained`."""
     if not found:
         return Text("no vectors yet")
     numbers, origin = ("norm", f"{before} %", "accuracy %"), ("made by", "against")
@@ -231,7 +231,7 @@ def vectors(found: Sequence[reports.VectorStatus], before: str = "zero-shot") ->
 
 
 def _met(one: reports.VectorStatus) -> str:
-    """The first of what it met: of many its `arrivals` name some."""
+    """The first tasks it was made against: `arrivals` names only some if there are many."""
     names = list(dict.fromkeys(met.task for met in one.arrivals))
     if one.met <= len(one.arrivals):
         return listed(names, 4)
@@ -239,7 +239,7 @@ def _met(one: reports.VectorStatus) -> str:
 
 
 def differences(found: reports.VectorComparison) -> RenderableType:
-    """Two versions side by side; what is equal is left out."""
+    """Two versions side by side; equal values are left out."""
     columns = [f"v{version}" for version in found.versions]
     made = table(found.task, "", *columns, right=columns)
     for group in ("made", "metrics", "config", "tau_jp", "arrivals"):
@@ -257,7 +257,7 @@ def _value(name: str, value: JsonValue) -> str:
 
 
 def aliases(found: reports.AliasReport, name: str = "") -> RenderableType:
-    """The version of each alias, and how it came there."""
+    """The version of each alias, and its history."""
     now = table("alias", "version")
     for alias, version in found.aliases.items():
         if name in ("", alias):
@@ -288,7 +288,7 @@ def composition(found: Composition) -> RenderableType:
 
 
 def coefficient(term: RecipeTerm) -> str:
-    """One, or the range of those of the blocks."""
+    """The coefficient, or the range of those of the blocks."""
     if term.by_block is None:
         return f"{term.coefficient:+g}"
     values = [*term.by_block.values()] or [0.0]
@@ -312,7 +312,7 @@ def composition_run(found: states.CompositionRun, before: str = "zero-shot") -> 
     lost = fmean(one.before - one.after for one in added) if added else 0.0
     if lost >= MUCH_LOST:
         said = f"the plain sum is better by {percent(lost)} points on average"
-        # Without --method nothing answers for a task that has no vector.
+        # Without --method nothing would answer for a task that has no vector.
         todo = "it is made without --method" if model.target is None else "give more --shots"
         lines.append(Text(f"warning: {said}; {todo}", style="yellow"))
     high = [one for one in report.tau_jp if _is_high(one)]
@@ -332,7 +332,7 @@ def _warning(one: MeasuredAgain) -> str:
 
 
 def answers(inputs: Sequence[str], found: Answers, most: int) -> RenderableType:
-    """The likeliest classes per input; where tasks were named, of each."""
+    """The likeliest classes per input; if tasks were named, per task."""
     parts: list[RenderableType] = []
     told = found.belonging or [None] * len(found.answers)
     for asked, answer, belonging in zip(inputs, found.answers, told, strict=True):
@@ -354,7 +354,7 @@ def answers(inputs: Sequence[str], found: Answers, most: int) -> RenderableType:
 
 
 def users(found: Sequence[TokenStatus], usage: Sequence[Usage], after: str = "") -> RenderableType:
-    """`after`: the user whom they come after."""
+    """`after`: the user after whom this page of the list starts."""
     none = f"no tokens after {after}" if after else "no tokens; issue one: tacl users issue NAME"
     tokens = table("user", "role", "token", "created", "ends", "used")
     for one in found:
