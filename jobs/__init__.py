@@ -1,1 +1,1 @@
-"""Verbs: parse, call, print. `tacl VERB` is `jobs.cli.main`."""
+"""Programs that parse, call and print. `tacl VERB` is `jobs.cli.main`."""

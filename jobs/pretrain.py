@@ -1,4 +1,4 @@
-"""Pre-train the embedded encoder: contrastive, from a seed, on captioned pictures it generates.
+"""Pre-trains the embedded encoder: contrastively, from a seed, on captioned pictures it generates.
 
 `tacl pretrain` writes encoder.safetensors (float16) and encoder.record.json. The loss is CLIP's
 (arXiv 2103.00020), over the different captions of a batch.
@@ -34,16 +34,16 @@ from tacl.training.config import schedule
 
 LIBRARIES = ("torch", "open_clip_torch", "numpy", "pillow", "matplotlib")
 PART = 1024  # pictures that one process renders at a time
-Count = Callable[[int, int], None]  # of (done, total)
+Count = Callable[[int, int], None]  # called with (done, total)
 TEMPLATES = ("{}", "a {}", "a photo of a {}.", "a picture of a {}.", "this is a {}.")
 
 
 @dataclass(frozen=True)
 class PretrainConfig:
-    """All that decides the weights, beside the machine and the versions of the libraries.
+    """All settings that determine the weights, besides the machine and the versions of libraries.
 
-    One thread by default: sums are taken in one order, and two threads that other work disturbs
-    are slower than one.
+    One thread by default: sums are then taken in one order, and two threads that other work
+    disturbs are slower than one.
     """
 
     steps: int = 800
@@ -59,19 +59,19 @@ class PretrainConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class PretrainRecord(PretrainConfig):
-    """What a pre-training was, and what came of it."""
+    """The settings of a pre-training, and its results."""
 
-    losses: list[float]  # of some fifty steps
+    losses: list[float]  # of about fifty steps
     last_loss: float  # mean over the last twenty steps
     zero_shot: dict[str, float]  # accuracy by task
     seconds: float
-    cpu_seconds: float  # without the drawing
+    cpu_seconds: float  # without rendering
     versions: dict[str, str]
     sha256: str  # of the weights
 
 
 def render(rows: int, seed: int, count: Count) -> tuple[Tensor, list[str]]:
-    """The captioned pictures uint8 [rows, H, W, 3]; row i is the same whoever draws it."""
+    """The captioned pictures uint8 [rows, H, W, 3]; row i does not depend on the process."""
     starts = range(0, rows, PART)
     sizes = [min(PART, rows - start) for start in starts]
     images, captions = [], []
@@ -85,7 +85,7 @@ def render(rows: int, seed: int, count: Count) -> tuple[Tensor, list[str]]:
 
 
 def batches(rows: int, config: PretrainConfig) -> Iterator[Tensor]:
-    """Row numbers [batch] of every step: permutations one after another, from the seed alone."""
+    """Row numbers [batch] of every step: one permutation after another, from the seed alone."""
     generator = torch.Generator().manual_seed(config.seed)
     pool = torch.empty(0, dtype=torch.int64)
     for _ in range(config.steps):
@@ -97,10 +97,10 @@ def batches(rows: int, config: PretrainConfig) -> Iterator[Tensor]:
 
 @dataclass(frozen=True)
 class Captions:
-    """The caption of every picture: row numbers into all different captions, ready as tokens."""
+    """All different captions as tokens, and for each picture the index of its caption."""
 
     rows_N: Tensor
-    tokens_TCL: Tensor  # every different caption in every template
+    tokens_TCL: Tensor  # every different caption, in every template
 
     @classmethod
     def of(cls, captions: Sequence[str], words: Words) -> Captions:
@@ -110,7 +110,7 @@ class Captions:
         return cls(torch.from_numpy(rows_N), torch.stack(tokens))
 
     def batch(self, rows: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """The different captions of these rows [U, L], in random templates, and which it is [N]."""
+        """These rows' different captions [U, L], in random templates, and the index of each [N]."""
         different_U, which_N = self.rows_N[rows].unique(return_inverse=True)
         templates_U = torch.randint(len(TEMPLATES), different_U.shape, generator=generator)
         return self.tokens_TCL[templates_U, different_U], which_N
@@ -143,7 +143,7 @@ def optimizer(model: CLIP, config: PretrainConfig) -> torch.optim.AdamW:
 def fit(
     model: CLIP, images: Tensor, captions: Captions, config: PretrainConfig, count: Count
 ) -> list[float]:
-    """Train the model in place; the loss of every step."""
+    """Train the model in place; returns the loss of every step."""
     adam, losses = optimizer(model, config), []
     generator = torch.Generator().manual_seed(config.seed)
     for step, rows in enumerate(batches(len(images), config)):
@@ -162,7 +162,7 @@ def fit(
 
 
 def zero_shot(weights: Path, config: PretrainConfig) -> dict[str, float]:
-    """Zero-shot accuracy of the written weights per embedded task, on rows no training sees."""
+    """Zero-shot accuracy of the written weights on each embedded task, on rows no training uses."""
     model, words = embedded.load(weights)
     accuracy = {}
     for task in tasks():
@@ -174,10 +174,10 @@ def zero_shot(weights: Path, config: PretrainConfig) -> dict[str, float]:
 
 
 def pretrain(config: PretrainConfig, out: Path) -> PretrainRecord:
-    """Draw, train and write the encoder into the folder `out`; its training record.
+    """Render the pictures, train the encoder and write it into the folder `out`; its record.
 
     The same configuration gives the same weights on the same machine and library versions. Raises
-    BadConfig, before half an hour's work for it, where nothing may be written into `out`.
+    BadConfig, before half an hour of work, if nothing may be written into `out`.
     """
     out.mkdir(parents=True, exist_ok=True)
     if not os.access(out, os.W_OK):

@@ -29,7 +29,7 @@ CPUS = 4  # at most; every CPU of a cluster has a process that waits for work
 
 @dataclass(frozen=True)
 class ToldStory:
-    """All chapters by kind; what `--json` prints."""
+    """All chapters by kind, as `--json` prints them."""
 
     arrivals: list[ArrivedTask]
     users: list[Users]
@@ -38,10 +38,10 @@ class ToldStory:
 
 
 def run(keep: Path | None = None, as_json: bool = False, plan: Plan | None = None) -> None:
-    """Tell the story; the cluster and, unless `keep` says where, its home are gone afterwards.
+    """Run the demo; the cluster and, unless `keep` names a place, its home are removed at the end.
 
-    Raises HomeInUse when `keep` is no new or empty directory, KeyboardInterrupt, and what the
-    cluster met.
+    Raises HomeInUse if `keep` is no new or empty directory, KeyboardInterrupt, and errors of the
+    cluster.
     """
     started, told = time.monotonic(), []
     os.environ.setdefault("HF_HUB_OFFLINE", "1")  # nothing here needs a network

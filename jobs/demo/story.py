@@ -1,6 +1,6 @@
-"""The story of `tacl demo`: tasks arrive, vectors are refreshed, users compose; in chapters.
+"""The story of `tacl demo` in chapters: tasks arrive, vectors are refreshed, users compose.
 
-Everything goes through `cluster.client.client.Client`, as a person's own program would.
+It uses only `cluster.client.client.Client`, as a user's own program would.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from tacl import embedded
 from tacl.embedded.parquet import png
 from tacl.errors import RunFailed
 
-EVERYONE = "everyone"  # whose model is the sum of all vectors so far
-ASKED_SEED = 77  # of the pictures in the questions: in no training or test row
+EVERYONE = "everyone"  # a user whose model is the sum of all vectors so far
+ASKED_SEED = 77  # of the pictures that are queried: in no training or test row
 
 Watch = Callable[[ClusterStatus], None]
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Tasks and sizes of the story; `options` are those of every submission."""
+    """Tasks and sizes of the story; `options` are used for every submission."""
 
     tasks: tuple[str, ...] = embedded.tasks()
     train_rows: int = 800
@@ -38,10 +38,10 @@ QUICK = Plan(("signs", "land"), train_rows=300, test_rows=100, options={"steps":
 
 @dataclass(frozen=True)
 class Refreshing:
-    """One label-free refresh; figures are mean squares relative to what the vector does itself."""
+    """One label-free refresh; figures are mean squares, relative to the vector's own effect."""
 
     vector: str  # TASK@vN
-    version: int | None  # the one it made; None when the old one stays
+    version: int | None  # the new one; None if the old one stays
     reason: str
     interference_before: float | None = None
     interference_after: float | None = None
@@ -50,7 +50,7 @@ class Refreshing:
 
 @dataclass(frozen=True)
 class ArrivedTask:
-    """A task arrived and was trained, and older vectors were refreshed against it."""
+    """A task that arrived and was trained, and the refreshes of older vectors against it."""
 
     task: str
     sum: Evaluated  # of all vectors so far
@@ -68,7 +68,7 @@ class RankedClasses:
 
 @dataclass(frozen=True)
 class Users:
-    """Users with different models composed of the same vectors."""
+    """Users with different models, composed of the same vectors."""
 
     models: dict[str, tuple[str, ...]]  # user -> terms
     answers: tuple[RankedClasses, ...]
@@ -87,7 +87,7 @@ Chapter = ArrivedTask | Users | Subtraction
 
 
 def story(client: Client, folder: Path, plan: Plan, watch: Watch) -> Iterator[Chapter]:
-    """Tell it; while a chapter is read, the cluster works on the next. RunFailed ends it."""
+    """Yield the chapters; while one is read, the cluster works on the next. RunFailed ends it."""
     teller = _Teller(client, plan, watch)
     told: Callable[[], ArrivedTask] | None = None
     for name in plan.tasks:
@@ -105,11 +105,11 @@ def story(client: Client, folder: Path, plan: Plan, watch: Watch) -> Iterator[Ch
 
 
 class _Teller:
-    """What the story remembers between chapters."""
+    """The state of the story between chapters."""
 
     def __init__(self, client: Client, plan: Plan, watch: Watch) -> None:
         self.client, self.plan, self._watch = client, plan, watch
-        self.pinned: dict[str, int] = {}  # the versions that the last sum was made of
+        self.pinned: dict[str, int] = {}  # the versions of the last sum
         self.seen: set[str] = set()  # refresh runs
 
     def submit(self, name: str, folder: Path) -> None:
@@ -117,8 +117,8 @@ class _Teller:
         self.client.submit(name, folder, refresh="on_arrival", **self.plan.options)
 
     def arrived(self, name: str) -> Callable[[], ArrivedTask]:
-        """Pin the sum of now, and have it evaluated; and the sum had nothing been refreshed. What
-        is given waits for both."""
+        """Compose the sum of the current versions, and the sum as if nothing had been refreshed,
+        and request their evaluations. The returned function waits for both."""
         first = dict.fromkeys((*self.pinned, name), 1)
         model = self.client.compose(EVERYONE, _sum([*first]))
         made = {term.vector.task: term.vector.version for term in model.terms}
@@ -143,13 +143,13 @@ class _Teller:
         return found.model_copy(update={"per_task": {task: found.per_task[task] for task in tasks}})
 
     def subtract(self, task: str) -> str:
-        """The run that evaluates everything minus `task`."""
+        """Start a run that evaluates the sum with `task` subtracted; returns its id."""
         kept = [name for name in self.pinned if name != task]
         self.client.compose("subtracted", [*_sum(kept), f"-{task}"])
         return self.client.evaluating("subtracted")
 
     def users(self) -> Users:
-        """Two people with one vector in common; each is asked a picture of each of their tasks."""
+        """Compose two models that share a vector; query each with a picture of each task."""
         names = list(self.pinned)
         half = (len(names) + 1) // 2
         models = {"alice": _sum(names[:half]), "bob": _sum(names[half - 1 :])}
@@ -165,7 +165,7 @@ class _Teller:
             yield RankedClasses(user, task, shown, tuple(found.answers[0][task]))
 
     def _refreshes(self) -> Iterator[Refreshing]:
-        """Those that ended since the last arrival."""
+        """The refreshes that ended since the last arrival."""
         for task in self.pinned:
             made = {one.run_id: one.version for one in self.client.vectors(task)}
             for run in self.client.task(task).runs:
@@ -178,7 +178,7 @@ def _refreshing(client: Client, run: RunStatus, version: int | None) -> Refreshi
     vector = f"{run.task}@v{run.version}"
     try:
         found = client.refreshed(run.run_id)
-    except RunFailed as error:  # the old version stays, and the story goes on
+    except RunFailed as error:  # the old version stays, and the story continues
         return Refreshing(vector, None, str(error))
     figures = {name: found.metrics.get(name) for name in _FIGURES}
     return Refreshing(vector, version, found.reason, **figures)

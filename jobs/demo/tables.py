@@ -14,7 +14,7 @@ from cluster.domain.work import Evaluated
 from jobs.console.tables import percent, table
 from jobs.demo.story import ArrivedTask, Chapter, RankedClasses, Refreshing, Subtraction, Users
 
-ANSWERS = 2  # classes shown of an answer
+ANSWERS = 2  # classes shown for an answer
 
 
 def chapter(told: Chapter) -> RenderableType:
@@ -42,7 +42,7 @@ def arrival(told: ArrivedTask) -> RenderableType:
 
 
 def _accuracies(told: ArrivedTask) -> Table:
-    """The mean over the tasks in the last row."""
+    """Accuracies by task; the last row is their mean."""
     kinds = {"zero-shot": (told.sum, "zero_shot"), "own model": (told.sum, "individual")}
     kinds |= {"never refreshed": (told.unrefreshed, "composed")} if told.unrefreshed else {}
     kinds |= {"sum so far": (told.sum, "composed")}
@@ -89,7 +89,7 @@ def _ranked(one: RankedClasses) -> str:
 
 
 def subtraction(told: Subtraction) -> RenderableType:
-    """The accuracy of one task is to fall, that of the others to stay."""
+    """Accuracies before and after: that of one task should fall, those of the others stay."""
     minus = f"-{told.task} instead"
     columns = ("zero-shot", "sum of all", minus)
     made = table("task", *columns, right=columns)
@@ -103,8 +103,8 @@ def subtraction(told: Subtraction) -> RenderableType:
 def summary(arrivals: Sequence[ArrivedTask]) -> RenderableType:
     """The sum after each arrival, task by task.
 
-    Then the mean, the mean of composed / own, and the mean where the task is unknown: the classes
-    of all tasks compete in one head. Last, what a classifier on the base model has.
+    Then the mean, the mean of composed / own, and the mean with the task unknown: the classes of
+    all tasks compete in one head. Last, a classifier on the base model.
     """
     tasks = [told.task for told in arrivals]
     measures = ("mean", "of own", "task\nunknown")  # within 80 columns
