@@ -1,5 +1,5 @@
-"""Tables: every number from finished cells, so that a run may end anywhere and goes on.
+"""Tables of results. Every number comes from finished cells, so a run can be ended and continued.
 
 `cache.py` keeps what was computed, `context.py` is one suite with one seed, `models.py` what is
-evaluated, `methods.py` the rows; a file each in `tables`; `runner.py` makes one.
+evaluated, `methods.py` the rows; each file of `tables` defines tables; `runner.py` makes them.
 """

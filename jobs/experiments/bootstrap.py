@@ -1,5 +1,5 @@
-"""By how much one row of a table is better than another on the same test rows, and how sure that
-is: the paired bootstrap (Efron and Tibshirani, 1993; for classifiers, Koehn 2004)."""
+"""How much better one row of a table is than another on the same test rows, with an interval: the
+paired bootstrap (Efron and Tibshirani, 1993; for classifiers, Koehn 2004)."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from torch import Tensor
 SAMPLES = 2000
 LEVEL = 0.95
 
-Right = Mapping[str, Tensor]  # of every task, which of its test rows are right, bool [N]
+Right = Mapping[str, Tensor]  # by task: which of its test rows are right, bool [N]
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Of a number between two variants: the mean over tasks and seeds, and between `low` and `high`
-    it lies with probability LEVEL. Shares in [-1, 1]."""
+    """The difference of a number between two variants: its mean over tasks and seeds; with
+    probability LEVEL it is between `low` and `high`. Shares in [-1, 1]."""
 
     key: str
     variant: str
@@ -30,8 +30,8 @@ class Difference:
 
 
 def interval(ours: Sequence[Right], theirs: Sequence[Right]) -> tuple[float, float, float]:
-    """Mean, low and high of the difference of the mean accuracy over tasks. One Right for each
-    seed: the test rows of a task are the same in all, and are drawn together."""
+    """Mean, low and high of the difference of the mean accuracy over tasks. There is one Right for
+    each seed; a task has the same test rows in all seeds, so they are drawn together."""
     found_S = torch.zeros(SAMPLES, dtype=torch.float64)
     mean, tasks = 0.0, ours[0].keys()
     for number, task in enumerate(sorted(tasks)):
@@ -48,7 +48,7 @@ def interval(ours: Sequence[Right], theirs: Sequence[Right]) -> tuple[float, flo
 
 
 def packed(right_N: Tensor) -> str:
-    """COUNT:HEX, a bit a row."""
+    """The rows as COUNT:HEX, one bit a row."""
     bits = "".join("1" if one else "0" for one in right_N.tolist())
     return f"{len(bits)}:{int(bits, 2):x}"
 

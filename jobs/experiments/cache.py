@@ -1,8 +1,8 @@
-"""Finished cells: facts and tensors under a key of all that decides them; never made twice.
+"""Finished cells: facts and tensors under a key of all that determines them; never computed twice.
 
-A cell is two files, `KIND/KEY.safetensors` (if it has tensors) and then `KIND/KEY.json`: with the
-second it is finished. Both are written beside their place and renamed, so that an interruption
-loses the cell at work and nothing else. With it is kept what it cost.
+A cell is two files, `KIND/KEY.safetensors` (if it has tensors) and then `KIND/KEY.json`, with which
+it is finished. Both are written to a draft and renamed, so that an interruption loses only the cell
+that is being computed. The cost of a cell is stored with it.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ MIB = 1 << 20
 
 @dataclass
 class Cost:
-    """Seconds of the clock and of CPU, and the most memory held meanwhile: of the GPU where there
-    is one, else of the whole process; the base, the prepared data and the libraries are in it. On a
-    busy machine `cpu_seconds` says more."""
+    """Seconds of wall clock and of CPU, and the peak memory meanwhile: of the GPU if there is one,
+    else of the whole process, which includes the base, the prepared data and the libraries. On a
+    busy machine `cpu_seconds` is more reliable."""
 
     seconds: float = 0.0
     cpu_seconds: float = 0.0
@@ -40,7 +40,7 @@ class Cost:
 
 
 def together(costs: Sequence[Cost]) -> Cost:
-    """One after another."""
+    """The total cost of work that is done one after another."""
     return Cost(
         sum(cost.seconds for cost in costs),
         sum(cost.cpu_seconds for cost in costs),
@@ -50,7 +50,7 @@ def together(costs: Sequence[Cost]) -> Cost:
 
 @contextmanager
 def measured() -> Iterator[Cost]:
-    """The cost of the block, filled in when it ends."""
+    """Yields the cost of the block, which is filled in when the block ends."""
     cost = Cost()
     _forget_peak()
     clock, cpu = time.monotonic(), time.process_time()
@@ -63,8 +63,8 @@ def measured() -> Iterator[Cost]:
 def _forget_peak() -> None:
     if torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()
-    with suppress(OSError):  # elsewhere than on Linux the peak is that of the process so far
-        Path("/proc/self/clear_refs").write_text("5")  # VmHWM starts again from here
+    with suppress(OSError):  # on other systems the peak is that of the process so far
+        Path("/proc/self/clear_refs").write_text("5")  # resets VmHWM
 
 
 def _peak() -> int:
@@ -79,15 +79,15 @@ def _peak() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-# A part of every key. Raise it when the same configuration would give other numbers.
+# A part of every key. Raise it when the same configuration would give different numbers.
 ALGORITHM = 1
 
-Made = tuple[dict[str, Any], Params]  # what a person may read, and tensors
+Made = tuple[dict[str, Any], Params]  # facts that people may read, and tensors
 
 
 @dataclass(frozen=True)
 class Cell:
-    """`key` stands for everything that decided it, so a cell may decide others by its key."""
+    """A finished cell. `key` identifies all that determined it, so other keys may contain it."""
 
     key: str
     facts: dict[str, Any]
@@ -99,7 +99,7 @@ class Cell:
 
 
 class Cells:
-    """All finished cells of a folder. `made` counts those that this process computed."""
+    """All finished cells of a folder. `made` lists those that this process computed."""
 
     def __init__(self, folder: Path, say: Callable[[str], None] = lambda line: None) -> None:
         self.folder, self.say = folder, say
@@ -108,7 +108,7 @@ class Cells:
     def get(
         self, kind: str, decides: Mapping[str, Any], make: Callable[[], Made], what: str = ""
     ) -> Cell:
-        """The finished cell, or `make()` and keep it. `decides` must be plain JSON."""
+        """Return the finished cell, else `make()` and keep it. `decides` must be plain JSON."""
         key = key_of(kind, decides)
         record = self.folder / kind / f"{key}.json"
         if not record.is_file():

@@ -1,6 +1,6 @@
 """Classifiers fitted on labelled rows: on f(x; theta0), without a vector, or under a model.
 
-Each has one number that is chosen on validation rows, all columns open and tasks weighing the same.
+One number of each is chosen on validation rows, among all columns and with equal task weights.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from tacl.heads.probe import NEIGHBOURS, WEIGHT_DECAYS, Neighbours, chosen_probe
 from tacl.heads.solve import LinearHead, Moments, Rows, expanded, lda, ridge
 
 PARTS = ("train", "validation", "test")
-RIDGES = (1.0, 1e-1, 1e-2, 1e-3, 1e-4)  # of the mean variance; falling, so that ties take the most
+RIDGES = (1.0, 1e-1, 1e-2, 1e-3, 1e-4)  # of the mean variance; falling: ties take the largest
 WIDTH = 2000  # of the random projection
 
 Features = Callable[[str, str], Tensor]  # of a part of a task's rows, [N, D]
-Logits = Callable[[Tensor], Tensor]  # of features_ND, over the columns of all tasks given
+Logits = Callable[[Tensor], Tensor]  # of features_ND, over the columns of all given tasks
 
 
 @dataclass(frozen=True)
 class ClassifierRows:
-    """What a classifier is fitted on: rows of some tasks."""
+    """The rows of some tasks that a classifier is fitted on."""
 
     seed: int
     classes: Mapping[str, tuple[str, ...]]
@@ -52,7 +52,7 @@ class ClassifierRows:
 
     @property
     def names(self) -> list[str]:
-        """Of all columns."""
+        """Names of all columns."""
         return [name for classes in self.classes.values() for name in classes]
 
     @property
@@ -60,7 +60,7 @@ class ClassifierRows:
         return columns_of(self.classes)
 
     def pooled(self, rows: Mapping[str, Rows]) -> Rows:
-        """Of all tasks together; labels are numbers of columns."""
+        """The rows of all tasks together; labels are numbers of columns."""
         shifted = [labels_N + self.columns[task].start for task, (_, labels_N) in rows.items()]
         return torch.cat([features_ND for features_ND, _ in rows.values()]), torch.cat(shifted)
 
@@ -74,7 +74,7 @@ class ClassifierRows:
 
 
 def columns_of(classes: Mapping[str, tuple[str, ...]]) -> dict[str, slice]:
-    """Those of each task among those of all."""
+    """The columns of each task, among those of all tasks."""
     ends = pairwise(accumulate(map(len, classes.values()), initial=0))
     return {task: slice(*both) for task, both in zip(classes, ends, strict=True)}
 
@@ -83,7 +83,7 @@ Fit = Callable[[ClassifierRows, Sequence[float]], tuple[Logits, float]]
 
 
 def logistic(given: ClassifierRows, weights: Sequence[float]) -> tuple[Logits, float]:
-    """One softmax over all columns; its weight by the validation rows' cross-entropy."""
+    """One softmax over all columns; validation rows choose its weight, by their cross-entropy."""
     train, validation = of_length_one(given.pooled(given.train)), given.pooled(given.validation)
     mass_N = balanced_weights(len(labels_N) for _, labels_N in given.validation.values())
     head, weight = chosen_probe(train, validation, given.names, weights=weights, mass_N=mass_N)
@@ -96,7 +96,7 @@ def solved(
     solve: Callable[[Moments, float], LinearHead],
     train: Iterable[tuple[str, Rows]] | None = None,
 ) -> tuple[Logits, float]:
-    """In closed form from statistics that are added up; `train`: instead of its own rows."""
+    """Solve in closed form, from statistics summed over rows; `train`: instead of its own rows."""
     moments = Moments.of(given.train.items() if train is None else train, given.classes)
     return _best(given, {number: solve(moments, number).logits for number in ridges})
 
@@ -104,7 +104,7 @@ def solved(
 def projected(given: ClassifierRows, ridges: Sequence[float]) -> tuple[Logits, float]:
     """RanPAC (arXiv 2307.02251) without its first session's training."""
     phi = partial(expanded, width=WIDTH, seed=given.seed)
-    # One task after the other: there are 2,000 numbers in double precision of each row.
+    # One task at a time: a row has 2,000 numbers in double precision.
     train = ((task, (phi(f_ND.double()), of_N)) for task, (f_ND, of_N) in given.train.items())
     judged = {task: (phi(f_ND), labels_N) for task, (f_ND, labels_N) in given.validation.items()}
     logits, number = solved(replace(given, validation=judged), ridges, ridge, train)
@@ -117,7 +117,7 @@ def nearest(given: ClassifierRows, counts: Sequence[float]) -> tuple[Logits, flo
 
 
 def _best(given: ClassifierRows, found: Mapping[float, Logits]) -> tuple[Logits, float]:
-    """The first of the best."""
+    """The classifier with the highest score; the first on ties."""
     best = max(found, key=lambda number: given.score(found[number]))
     return found[best], best
 
@@ -143,14 +143,14 @@ CLASSIFIERS = (
 
 @dataclass(frozen=True)
 class FittedClassifier(Merging):
-    """A classifier on features of the model; `inner`: at theta0, inner blocks beside them."""
+    """A classifier on features of the model; `inner`: at theta0, with those of inner blocks."""
 
     classifier: Classifier = LOGISTIC
     inner: bool = False
 
     def judged(self, model: Model, tasks: Sequence[str], alone: bool = False) -> Cell:
-        """Logits of the tasks' test rows by one classifier fitted on all of their rows; `alone`:
-        each task under its own vector, not under the model."""
+        """Logits of the tasks' test rows, by one classifier that is fitted on their labelled rows.
+        `alone`: under each task's own vector instead of under the model."""
         experiment, used = model.experiment, self.classifier
         features = model.alone if alone and not self.inner else self._features(model)
         given = ClassifierRows.of(experiment, tasks, features)
@@ -172,13 +172,13 @@ class FittedClassifier(Merging):
         return experiment.cell("classifier", made, what, classifier=used.name, rows=rows, **own)
 
     def accuracies(self, model: Model) -> tuple[Accuracies, Cell]:
-        """Individual: fitted on the task's rows alone, under its own vector. Merged: its columns of
-        the one classifier of all tasks, whose cell comes along."""
+        """Individual: fitted on the task's rows alone, under its own vector. Merged: the task's
+        columns of the one classifier of all tasks, whose cell is returned too."""
         experiment, pool = model.experiment, model.experiment.pool
         whole = self.judged(model, pool)
         columns = columns_of({task: experiment.rows(task).classes for task in pool})
         logits = whole.tensors()
-        # Of one training for all there are no single-task models.
+        # A single training for all tasks has no single-task models.
         single = pool if model.first or not model.has_vectors else []
         alone = {t: self.judged(model, [t], alone=True).tensors()[t] for t in single}
         labels = {task: experiment.rows(task).labels_N("test") for task in pool}
@@ -191,7 +191,7 @@ class FittedClassifier(Merging):
         return model.experiment.plain if self.inner else model.features
 
     def cost(self, model: Model, whole: Cell) -> Cost:
-        """Of encoding the labelled rows once, and of the fit."""
+        """The cost of encoding the labelled rows once, and of the fit."""
         experiment, parts = (
             model.experiment,
             [(t, part) for t in model.experiment.pool for part in PARTS[:2]],

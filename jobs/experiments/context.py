@@ -1,6 +1,6 @@
 """One suite with one seed: base, tasks, heads and samples, and what is trained from them.
 
-Whatever takes time is a cell. Nothing is read, prepared or encoded before it is asked for.
+Whatever takes time is a cell. Nothing is read, prepared or encoded before it is needed.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class LoadedBase(Passes):
 
 
 class Experiment:
-    """`pool`: the tasks of the suite, in its order. A seed decides splits, samples and batches.
-    Rows that stand in the test rows of another task, `hidden` ones too, are left out."""
+    """`pool`: the tasks of the suite, in its order. The seed determines splits, samples and
+    batches. Rows that are also test rows of another task, including `hidden` ones, are left out."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Experiment:
         self._statistics: dict[str, Statistics] = {}
 
     def of(self, suite: Suite, hidden: Sequence[str] = ()) -> Experiment:
-        """Another suite over the same data, cells and encoder."""
+        """The same data, cells and encoder with another suite."""
         return Experiment(suite, self.seed, self._data, self.cells, self.base, hidden)
 
     @property
@@ -89,16 +89,16 @@ class Experiment:
     def cell(
         self, kind: str, make: Callable[[], Made], what: str, /, *heads: str, **decides: Any
     ) -> Cell:
-        """Kept under all that decides it, and said with the seed. Of every key are the encoder,
-        which of its blocks are trained, and the prompts of those of the used `heads` that have
-        some of their own."""
+        """A cell, stored under all that determines it; the message about it includes the seed.
+        Every key has the encoder, its trained blocks, and the prompts of those of the used `heads`
+        with prompts of their own."""
         key = {"base": self.backbone.digest, "trainable": list(self.backbone.trainable), **decides}
         if own := {t: list(found) for t in heads if (found := self.suite.source(t).templates)}:
             key["templates"] = own
         return self.cells.get(kind, key, make, f"{what}, seed {self.seed}")
 
     def config(self, task: str, **changed: Any) -> TrainConfig:
-        """How a task is trained; `changed` are fields of the result."""
+        """The settings of a task's training; `changed` are fields of the result."""
         rows = self.rows(task).count("train")
         return self.suite.config(task, rows, self.seed, self.backbone.trainable, **changed)
 
@@ -116,7 +116,7 @@ class Experiment:
         return self._read[task]
 
     def head(self, task: str) -> Head:
-        """From class names where the base has a text tower, else from class means."""
+        """The head from class names if the base has a text tower, else from class means."""
         rows, templates = self.rows(task), self.suite.source(task).templates
 
         def make() -> Made:
@@ -128,13 +128,13 @@ class Experiment:
         return Head.from_params(made.tensors())
 
     def head_from(self, task: str, data: Labelled) -> Head:
-        """The same of a new task, of which no label is known but those of `data`."""
+        """The head of a new task, of which only the labels of `data` are known."""
         if self.backbone.head_kind == "text":
             return self.head(task)
         return self.base.head_from(self.rows(task).classes, lambda: data)
 
     def store(self, task: str, most: int | None = None) -> Store:
-        """The task's shared samples without the probe; at most `most` of them, chosen by seed."""
+        """The task's shared samples without probe rows; at most `most` of them, chosen by seed."""
         if (task, most) not in self._stores:
             items = self.rows(task).items("shard")
             chosen = sample_rows(range(len(items)), most or len(items), self.seed)
@@ -143,7 +143,7 @@ class Experiment:
         return self._stores[task, most]
 
     def statistics(self, task: str) -> Statistics:
-        """What the curvature penalty knows of a task; hundreds of MB, so no cell."""
+        """The statistics of a task for the curvature penalty; hundreds of MB, so no cell."""
         if task not in self._statistics:
             self.cells.say(f"statistics of {task}, seed {self.seed}")
             items = self.rows(task).items("shard")
@@ -165,7 +165,7 @@ class Experiment:
         return self.encoding(task, part).tensors()["features"]
 
     def plain(self, task: str, part: str) -> Tensor:
-        """Rows at theta0 as heads see them, [N, E]."""
+        """Rows at theta0 as heads read them, [N, E]."""
         return self.seen_plain(task, part).tensors()["plain"]
 
     def seen_plain(self, task: str, part: str) -> Cell:
@@ -191,6 +191,6 @@ class Experiment:
         return self.cell("features", make, what, data=self.content(task, part), tau=key)
 
     def content(self, task: str, part: str) -> list[str | int]:
-        """What decides the rows of a part, among them the seed of those that are a choice."""
+        """What determines the rows of a part; of a random choice this includes the seed."""
         chosen = [self.seed] if ":" in part else []
         return [part, self.rows(task).digest(part), *chosen]

@@ -1,4 +1,4 @@
-"""A table as its files: for programs, for readers, and as a picture."""
+"""The files of a table: JSON for programs, Markdown for readers, and a picture."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jobs.experiments.table import Table
 
 
 def write(table: Table, folder: Path, picture: Callable[[Table, Path], None] | None) -> list[Path]:
-    """NAME.json, NAME.md and, by a `picture`, NAME.png, each whole or as it was before."""
+    """Write NAME.json, NAME.md and, with a `picture`, NAME.png, each completely or not at all."""
     kinds = ("json", "md", "png") if picture else ("json", "md")
     paths = [folder / f"{table.name}.{kind}" for kind in kinds]
     with atomic_path(paths[0]) as path:

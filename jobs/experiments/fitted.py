@@ -1,4 +1,4 @@
-"""Heads as a cluster fits them again: on labelled rows under drawn sums of all vectors."""
+"""Heads as a cluster fits them: on labelled rows under random sums of all vectors."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from tacl.models.sums import Sums
 from tacl.vectors import Params
 
 AtTheta0 = Callable[[str, str], Tensor]  # rows of a part of a task at theta0, [N, E]
-PARTS = (f"train:{MOST_ROWS}", "validation")  # at most so many rows of a task, as in a cluster
-FROZEN = (f"train:{FROZEN_ROWS}", "validation")  # the same at theta0
+PARTS = (f"train:{MOST_ROWS}", "validation")  # at most MOST_ROWS rows of a task, as in a cluster
+FROZEN = (f"train:{FROZEN_ROWS}", "validation")  # at most FROZEN_ROWS at theta0
 
 
 @dataclass(frozen=True)
 class Answering(Merging):
-    """The heads of the model are fitted under sums of its vectors. `inner`: they read inner blocks
-    too, as in a cluster."""
+    """Heads that are fitted under sums of the model's vectors. `inner`: they also read inner
+    blocks, as in a cluster."""
 
     inner: bool = False
 
@@ -49,7 +49,7 @@ class Answering(Merging):
         return found, replace(cell, facts={**cell.facts, **facts})
 
     def cost(self, model: Model, cell: Cell) -> Cost:
-        """Of passes over the labelled rows at theta0 and under sums, and of the fit."""
+        """The cost of passes over the labelled rows, at theta0 and under sums, and of the fit."""
         experiment, vectors = model.experiment, self.added(model.experiment)
         at_theta0 = experiment.seen_plain if self.inner else experiment.encoding
         seen = [_seen(experiment, vectors, task, part) for task in vectors for part in PARTS]
@@ -59,11 +59,11 @@ class Answering(Merging):
 
 
 def fitted(experiment: Experiment, vectors: Vectors, at: AtTheta0) -> Cell:
-    """Weights of the heads of all tasks; the scale that they share is a fact."""
+    """The weights of the heads of all tasks; their common scale is a fact of the cell."""
     seen = {
         part: {task: _seen(experiment, vectors, task, part) for task in vectors} for part in PARTS
     }
-    for task in vectors:  # before the fit, whose cost is its own
+    for task in vectors:  # before the fit, so that its cost does not include them
         for part in dict.fromkeys((*PARTS, *FROZEN)):
             at(task, part)
     _generic(experiment, at)
@@ -99,8 +99,8 @@ def fitted(experiment: Experiment, vectors: Vectors, at: AtTheta0) -> Cell:
 def _told_from_none(
     tensors: Params, plain: Mapping[str, Tensor], generic_NE: Tensor
 ) -> dict[str, float]:
-    """How well rows of none are told from own ones: of the one task that a model lacks, mean over
-    these models, and of the generic samples."""
+    """AUROC of *none of these*: against the rows of the one task that a model lacks, as mean over
+    these models, and against the generic samples."""
     told = {n.removeprefix("novelty "): v for n, v in tensors.items() if n.startswith("novelty ")}
     novelty = Novelty.from_params(told)
     others = {task: {t: f for t, f in plain.items() if t != task} for task in plain}
@@ -112,13 +112,13 @@ def _told_from_none(
 
 
 def _generic(experiment: Experiment, at: AtTheta0) -> tuple[Tensor, Tensor]:
-    """Inputs of no task at theta0, to learn from and to judge by."""
+    """Inputs of no task at theta0: those to learn from, and those to judge by."""
     learned_NE, judged_NE = (at(experiment.suite.generics[0], part) for part in (NONE, NONE_PROBE))
     return learned_NE, judged_NE
 
 
 def _seen(experiment: Experiment, vectors: Vectors, task: str, part: str) -> Cell:
-    """Rows of a part of a task under sums."""
+    """The cell of a task's rows of a part under sums of the vectors."""
     rows = experiment.rows(task)
 
     def make() -> Made:

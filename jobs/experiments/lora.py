@@ -1,4 +1,4 @@
-"""LoRA for each task, as people fine-tune who keep an adapter a task (arXiv 2106.09685)."""
+"""LoRA (arXiv 2106.09685), with one adapter for each task, as is common in fine-tuning."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from tacl.vectors import Params, Regime, params
 
 RANK = 8
 SCALE = 2.0  # alpha / rank, alpha = 16
-RATES = (1e-3, 3e-3)  # peak learning rates, of which validation rows choose
+RATES = (1e-3, 3e-3)  # peak learning rates, chosen on validation rows
 STEPS = 400  # as many as the default training
 
 
 class LowRankEncoder(FrozenEncoder):
-    """f(x; theta0 + s B A): every matrix among the blocks moves by two factors, kernels as
-    matrices of [out, rest]; vectors of the encoder, as biases and norms, stay as they are.
+    """f(x; theta0 + s B A): every matrix among the blocks is changed by two factors, kernels as
+    matrices of [out, rest]; one-dimensional tensors, such as biases and norms, are not changed.
 
-    Starts as PEFT does: A uniform by Kaiming's rule, drawn by `seed`, and B zero.
+    Starts as in PEFT: A uniform by Kaiming's rule, drawn by `seed`, and B zero.
     """
 
     regime: Regime = "ordinary"
@@ -46,7 +46,7 @@ class LowRankEncoder(FrozenEncoder):
         self._down, self._up = down, up
 
     def tau_by_block(self) -> Params:
-        """s B A, with its graph."""
+        """s B A by block, with its graph."""
         pairs = zip(self.blocks, self._down, self._up, strict=True)
         return {
             name: (SCALE * up_OR @ down_RI).view_as(self.theta0(name))
@@ -60,7 +60,7 @@ class LowRankEncoder(FrozenEncoder):
 
 
 def lora(experiment: Experiment, task: str) -> TrainedVector:
-    """What the factors of a task multiply to, at the rate that its validation rows like best."""
+    """The product of a task's factors, at the learning rate that is best on its validation rows."""
     rows = experiment.rows(task)
     changed: dict[str, Any] = {"penalty": "none", "precision": "float32", "steps": STEPS}
     configs = [experiment.config(task, learning_rate=rate, **changed) for rate in RATES]

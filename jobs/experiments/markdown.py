@@ -1,4 +1,4 @@
-"""A table for a reader of Markdown."""
+"""A table as Markdown."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _has_policy(table: Table) -> bool:
 
 
 def _facts(entries: Sequence[Entry]) -> str:
-    """What was chosen or accepted, seed by seed."""
+    """The values that were chosen, or whether a refresh was accepted, seed by seed."""
     names = [k for k, v in entries[0].more.items() if isinstance(v, bool | int | float)]
     return "; ".join(
         f"{name} {', '.join(_short(entry.more.get(name)) for entry in entries)}" for name in names

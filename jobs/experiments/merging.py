@@ -1,7 +1,7 @@
 """Models that are more than a sum, as cells: merges, one delta for all vectors, and coefficients
 that are learned, by aTLAS on validation labels and by AdaMerging on inputs.
 
-What each gives is a direction.
+Each result is a direction.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Merge = Callable[[Sequence[TaskVector], Sequence[float]], Params]
 
 
 def merged(experiment: Experiment, first: Vectors, merge: Merge) -> Model:
-    """By TIES, TSV-M, Iso-C ..."""
+    """The model of a merge: TIES, TSV-M, Iso-C ..."""
     kept = merge_of(experiment, merge, list(first.values()))
     return replace(individual_models(experiment, first), direction=kept, merging=kept.cell.cost)
 
@@ -41,7 +41,7 @@ def merged(experiment: Experiment, first: Vectors, merge: Merge) -> Model:
 def merge_of(
     experiment: Experiment, merge: Merge, vectors: Sequence[TrainedVector]
 ) -> KeptDirection:
-    """All with coefficient 1."""
+    """The merge of all vectors, each with coefficient 1."""
     name, count, keys = merge.__name__, len(vectors), [vector.key for vector in vectors]
 
     def make() -> Made:
@@ -52,9 +52,9 @@ def merge_of(
 
 
 def one_delta(experiment: Experiment, first: Vectors) -> Model:
-    """The sum, refreshed as a whole by one delta, in as many steps as all its vectors would take.
+    """The sum, refreshed as a whole by one delta, in as many steps as refreshes of all vectors.
 
-    Where that is not accepted it is the sum itself.
+    If the delta is not accepted, the result is the sum itself.
     """
     config = replace(
         experiment.suite.refresh,
@@ -106,7 +106,7 @@ def adamerged(experiment: Experiment, first: Vectors) -> Model:
 def atlas(experiment: Experiment, first: Vectors) -> Model:
     """One coefficient for each (vector, block) on labelled validation rows (arXiv 2407.02880).
 
-    On linearized vectors the deviation from 1 is learned: their sum works already.
+    On linearized vectors, deviations from 1 are learned, as their sum is already a good model.
     """
     vectors = list(first.values())
     start = 1.0 if vectors[0].regime == "linearized" else 0.0
@@ -125,7 +125,7 @@ def supervised_atlas(
     start: float,
     unlearned: str = "",
 ) -> tuple[ScaledEncoder, Learned]:
-    """aTLAS on labelled validation rows of `tasks`, one of which may be one to unlearn."""
+    """aTLAS on labelled validation rows of `tasks`, one of which may be a task to unlearn."""
     rows = {task: (experiment.head(task), experiment.rows(task).labelled(PART)) for task in tasks}
     backbone, say = experiment.backbone, _teller(experiment)
     module = ScaledEncoder(backbone, task_vectors(experiment, vectors), [start] * len(vectors))

@@ -1,8 +1,8 @@
-"""The rows of the addition table: every way to make one model of all tasks of the pool.
+"""The rows of the addition table: methods that make one model of all tasks of the pool.
 
-A method is how the vector of one task is trained, and what is then made of all of them;
-`saw_training` and `saw_merging` say what each step sees of the data, `coefficients` what vectors
-are multiplied by.
+A method is how the vector of one task is trained, and what is then made of all vectors;
+`saw_training` and `saw_merging` say what each step sees of the data, `coefficients` how the
+coefficients of the vectors are set.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ ordinary: Train = partial(trained, regime="ordinary")
 def tau_jp(
     experiment: Experiment, task: str, most: int | None = None, **changed: Any
 ) -> TrainedVector:
-    """With the cyclical penalty on the inputs of every other task and the generic set.
+    """Train with the cyclical penalty on the inputs of every other task and of the generic set.
 
     `most` bounds the samples of each; `changed` are fields of TrainConfig.
     """
     others = [*experiment.suite.generics, *(name for name in experiment.pool if name != task)]
-    return trained(experiment, task, others, most, **changed)  # in the order of their arrival
+    return trained(experiment, task, others, most, **changed)  # in the order of the suite
 
 
-# With all other tasks at every step; with as many rows a step as cyclical, dealt over all other
-# tasks one at a time; with a strength that grows with the number of other tasks.
+# All other tasks at every step; as many rows a step as in cyclical, dealt over all other tasks one
+# at a time; a penalty weight that grows with the number of other tasks.
 strict = partial(tau_jp, penalty="strict")
 mixed = partial(tau_jp, penalty="mixed")
 grown = partial(tau_jp, grow_strength=True)
@@ -60,26 +60,26 @@ mixed_grown = partial(tau_jp, penalty="mixed", grow_strength=True)
 LONGER: dict[str, Any] = {"steps": 400, "learning_rate": 2e-4}  # two passes at twice the rate
 linear_longer: Train = partial(trained, **LONGER)
 ordinary_longer: Train = partial(trained, regime="ordinary", **LONGER)
-# The default: for longer, with a row of each of eight other tasks at every step.
+# The default: longer, with a row of each of eight other tasks at every step.
 longer = partial(tau_jp, penalty="mixed", penalty_batch=8, **LONGER)
 
 
 def arriving(experiment: Experiment, task: str) -> TrainedVector:
-    """As `longer`, where tasks arrive one by one: against the samples that were there by then."""
+    """Train like `longer`, against the samples that exist when the task arrives, one by one."""
     order = order_of(experiment)
     there = [*experiment.suite.generics, *order[: order.index(task)]]
     return trained(experiment, task, there, penalty="mixed", penalty_batch=8, **LONGER)
 
 
 def order_of(experiment: Experiment) -> list[str]:
-    """The order in which the pool arrives under this seed."""
+    """The order in which the tasks of the pool arrive under this seed."""
     order = list(experiment.pool)
     random.Random(f"order {experiment.seed}").shuffle(order)
     return order
 
 
 def curvature(experiment: Experiment, task: str) -> TrainedVector:
-    """With statistics of the other tasks instead of their samples (TAK, arXiv 2602.17385)."""
+    """Train with statistics of the other tasks instead of their samples (TAK, arXiv 2602.17385)."""
     return tau_jp(
         experiment, task, penalty="curvature", strength=CURVATURE * experiment.suite.strength
     )
@@ -95,8 +95,8 @@ def best_total(experiment: Experiment, first: Vectors) -> Model:
 
 @dataclass(frozen=True)
 class RefreshedTotal:
-    """Label-free refresh of every vector against all other tasks, as the suite has it by default,
-    and their sum."""
+    """The sum of the vectors after a label-free refresh of each against all other tasks; by default
+    with the suite's settings."""
 
     config: RefreshConfig | None = None
 
@@ -106,7 +106,7 @@ class RefreshedTotal:
         return replace(summed(experiment, first, now), facts={"refreshes accepted": accepted})
 
     def now(self, experiment: Experiment, first: Vectors) -> dict[str, TrainedVector]:
-        """Against the samples of all others in `first`. The generic set is nobody's task."""
+        """Refresh against the samples of the others in `first`; the generic set is not a task."""
         return {
             task: refreshed(
                 experiment, vector, [name for name in first if name != task], self.config
@@ -115,11 +115,11 @@ class RefreshedTotal:
         }
 
 
-TODAY = RefreshedTotal(RefreshConfig(seed=0))  # from the closed form, as in a cluster
+TODAY = RefreshedTotal(RefreshConfig(seed=0))  # starts with the closed form, as in a cluster
 
 
 def at_once(experiment: Experiment, first: Vectors) -> Model:
-    """One training for all tasks, in the model in which each was trained alone."""
+    """The model of one training for all tasks, in the regime of the single trainings."""
     direction = joint(experiment, next(iter(first.values())).regime)
     return replace(
         individual_models(experiment, first), direction=direction, training=direction.cell.cost
@@ -141,7 +141,7 @@ BY_TIES, BY_TSV_M, BY_ISO_C = (partial(merged, merge=merge) for merge in (ties, 
 
 @dataclass(frozen=True)
 class Merging(Method):
-    """`make` makes one model of the vectors; `coefficients`: what they are multiplied by."""
+    """`make` makes one model of the vectors; `coefficients`: how their coefficients are set."""
 
     make: Make
     coefficients: str = "1"
@@ -150,7 +150,7 @@ class Merging(Method):
         return self.make(experiment, self.vectors(experiment))
 
     def added(self, experiment: Experiment) -> dict[str, TrainedVector]:
-        """The vectors that are added up: after the refresh where there is one."""
+        """The vectors that are added up, after the refresh if there is one."""
         first = self.vectors(experiment)
         return self.make.now(experiment, first) if isinstance(self.make, RefreshedTotal) else first
 

@@ -1,6 +1,6 @@
-"""What a column of a table evaluates: a merged model, and the single-task models behind it.
+"""The models that tables evaluate: a merged model, and the single-task models that it is made of.
 
-A model lies in a direction from theta0: a vector, a sum of vectors, or a merge.
+A model is theta0 moved along a direction: a vector, a sum of vectors, or a merge.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from tacl.vectors import Params, Regime, TaskVector, params
 
 @dataclass(frozen=True)
 class KeptDirection:
-    """A direction in a cell: a merge, or joint training. `key` stands for all that decided it;
-    `regime` says in which model it is evaluated."""
+    """A direction in a cell: a merge, or joint training. `key` identifies all that determined it;
+    `regime` is that of the model in which it is evaluated."""
 
     cell: Cell
     regime: Regime
@@ -39,7 +39,7 @@ class KeptDirection:
 @dataclass(frozen=True)
 class TrainedVector(KeptDirection):
     """The vector of a task. `cost` is that of its training, `later` that of its refreshes;
-    `refresh` is the last of them, accepted or not, `first` the vector before all of them."""
+    `refresh` is the last of them, accepted or not; `first` is the vector before all of them."""
 
     task: str
     cost: Cost
@@ -82,7 +82,7 @@ def tangent(experiment: Experiment, direction: Direction, task: str, part: str) 
 
 
 def tangent_cell(experiment: Experiment, direction: Direction, task: str, part: str) -> Cell:
-    """The same as a cell: one dual pass, kept."""
+    """The cell of `tangent`: one dual pass."""
 
     def make() -> Made:
         items, taus = experiment.rows(task).items(part), {"tau": direction.tau()}
@@ -95,22 +95,22 @@ def tangent_cell(experiment: Experiment, direction: Direction, task: str, part: 
 def features_of(
     experiment: Experiment, direction: Direction | None, items: Sequence[Item]
 ) -> Tensor:
-    """Of any inputs, in no cell, [N, D]."""
+    """Features of any inputs, [N, D]; not stored in a cell."""
     if direction is None or direction.regime == "ordinary":
         return experiment.base.encoded(items, direction and direction.tau())
     return experiment.base.tangents(items, {"tau": direction.tau()}).linearized({"tau": 1.0})
 
 
 Vectors = Mapping[str, TrainedVector]  # by task
-GRID_ROWS = "validation:100"  # of each task: an ordinary model is run at every one of 21 points
+GRID_ROWS = "validation:100"  # of each task: an ordinary model needs a pass for each of 21 points
 
 
 @dataclass(frozen=True)
 class Model:
     """theta0 moved along a direction, the same for all tasks.
 
-    `first` are the single-task vectors by the same method, before any refresh. Without a direction
-    it is each of these alone; without vectors it is theta0. `facts` are worth knowing of it.
+    `first` are the single-task vectors by the same method, before any refresh. Without a direction,
+    each task has its own vector; without vectors, it is theta0. `facts` are shown in the table.
     """
 
     experiment: Experiment
@@ -122,8 +122,8 @@ class Model:
     facts: dict[str, Any] = field(default_factory=dict)
 
     def features(self, task: str, part: str) -> Tensor:
-        """f(x; theta0) + c J(x) tau, by addition of what is kept; or f(x; theta0 + c tau), by a
-        pass, [N, D]."""
+        """f(x; theta0) + c J(x) tau, the sum of stored cells; or f(x; theta0 + c tau), by a pass,
+        [N, D]."""
         plain, *moved = self.passes(task, part)
         features_ND = plain.tensors()["features"]
         for cell in moved:
@@ -132,11 +132,11 @@ class Model:
 
     @property
     def has_vectors(self) -> bool:
-        """Whether it is more than theta0."""
+        """Whether it differs from theta0."""
         return bool(self.first) or self.direction is not None
 
     def passes(self, task: str, part: str) -> list[Cell]:
-        """The cells that `features` are made of."""
+        """The cells from which `features` are computed."""
         experiment, coefficient = self.experiment, self.coefficient
         direction = self.first.get(task) if self.direction is None else self.direction
         if direction is None:
@@ -150,7 +150,7 @@ class Model:
         return [experiment.encoding(task, part, moved.tau, moved.key)]
 
     def alone(self, task: str, part: str) -> Tensor:
-        """Of the single-task model."""
+        """Features of a task's rows under its own vector, [N, D]."""
         return Model(self.experiment, self.first).features(task, part)
 
 
@@ -160,16 +160,16 @@ def individual_models(experiment: Experiment, first: Vectors) -> Model:
 
 
 def summed(experiment: Experiment, first: Vectors, now: Vectors) -> Model:
-    """sum_t tau_t over the vectors as they are `now`."""
+    """sum_t tau_t over the vectors `now`, after any refresh."""
     later = together([vector.later for vector in now.values()])
     direction = Sum([(1.0, vector) for vector in now.values()])
     return replace(individual_models(experiment, first), direction=direction, merging=later)
 
 
 def on_grid(model: Model) -> Model:
-    """The same at the one coefficient, of 21 on [0, 1], that validation rows like best.
+    """The model with the coefficient, of 21 on [0, 1], that is best on validation rows.
 
-    An ordinary model is judged on some of them.
+    For an ordinary model only some of these rows are used.
     """
     experiment, direction = model.experiment, model.direction
     assert direction is not None
@@ -201,8 +201,8 @@ def on_grid(model: Model) -> Model:
 
 @dataclass(frozen=True)
 class Accuracies:
-    """Shares of right test rows of each task; no individual ones without single-task models. Of the
-    merged model also which rows: the task `known`, or `unknown`, bool [N]."""
+    """Shares of right test rows of each task; no individual ones without single-task models. For
+    the merged model, which rows are right: with the task `known`, or `unknown`, bool [N]."""
 
     zero_shot: dict[str, float]
     individual: dict[str, float]
@@ -219,7 +219,7 @@ class Accuracies:
 
 
 def accuracies(model: Model) -> Accuracies:
-    """On the test rows of the pool."""
+    """Accuracies of a model on the test rows of the pool."""
     experiment, pool = model.experiment, model.experiment.pool
     merged = {task: model.features(task, "test") for task in pool}
     alone = {task: model.alone(task, "test") for task in model.first}
@@ -232,7 +232,7 @@ def with_heads(
     merged: Mapping[str, Tensor],
     alone: Mapping[str, Tensor],
 ) -> Accuracies:
-    """Of test rows as these heads see them, under the merged and the single-task models."""
+    """Accuracies of test rows with these heads, given features of the merged and single models."""
     labels = {task: experiment.rows(task).labels_N("test") for task in experiment.pool}
     return Accuracies(
         zero_shot(experiment, experiment.pool, "test"),
@@ -243,7 +243,7 @@ def with_heads(
 
 
 def zero_shot(experiment: Experiment, tasks: Sequence[str], part: str) -> dict[str, float]:
-    """The accuracy of theta0 on a part of each task's rows."""
+    """The accuracy at theta0 on a part of each task's rows."""
     return task_accuracies(
         experiment, {task: experiment.features(task, part) for task in tasks}, part
     )

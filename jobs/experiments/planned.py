@@ -1,5 +1,5 @@
-"""Refreshes as the coordinator plans them: `cluster/scheduler` says what is measured and refreshed,
-within what arrivals may cost; the work is done here, and each piece is a cell.
+"""Refreshes as the coordinator plans them: `cluster/scheduler` decides what is measured and
+refreshed, within the budget of arrivals; the work is done here, and each piece is a cell.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from tacl.training.config import RefreshConfig
 def planned(
     experiment: Experiment, vectors: Sequence[TrainedVector]
 ) -> Iterator[tuple[Vectors, Cost]]:
-    """After each arrival, in this order: the vectors of then, and what its measuring and refreshing
-    took. Each was trained against the generic samples and those before it."""
+    """Yields, after the arrival of each vector in this order, the current vectors and the cost of
+    measuring and refreshing. Each was trained against the generic samples and those before it."""
     plan = _Plan(experiment)
     for vector in vectors:
         cost = plan.arrive(vector)
@@ -32,7 +32,7 @@ def planned(
 
 
 class _Plan:
-    """The coordinator's state, and the vectors that it knows by their keys."""
+    """The coordinator's state, and the current vector of each task."""
 
     def __init__(self, experiment: Experiment) -> None:
         self.experiment, self.now = experiment, dict[str, TrainedVector]()
@@ -43,7 +43,7 @@ class _Plan:
         self._happens(facts.NodesChanged((facts.Node(1),)), self._arrived(GENERIC, Options(), 0))
 
     def arrive(self, vector: TrainedVector) -> Cost:
-        """What it cost until nothing more is due."""
+        """Add a vector and do all work that follows; returns its cost."""
         experiment, task = self.experiment, vector.task
         rows = experiment.rows(task).count("train")
         config = experiment.config(task)
@@ -56,7 +56,7 @@ class _Plan:
         return together(self._spent)
 
     def _happens(self, *known: facts.Event) -> None:
-        """And all that is then to be done, until nothing is."""
+        """Handle these events and do the work that they cause, until nothing is left to do."""
         events = deque(known)
         while events:
             for one in handle(self._state, events.popleft()):
@@ -72,7 +72,7 @@ class _Plan:
 
     def _done(self, run_id: str, work: facts.Instruction | None) -> facts.Event:
         match work:
-            case None:  # a training, which has the name of its task
+            case None:  # a training, whose run id is the name of its task
                 met = [name for name in self._state.tasks if name != run_id]
                 seen = {self._shard(name) for name in met}
                 return self._published(run_id, run_id, seen, [*met[-MEASURED:], run_id])
@@ -81,7 +81,7 @@ class _Plan:
                 return facts.CellsMeasured(run_id, measured)
             case facts.RefreshChampion():
                 return self._refresh(work)
-            case facts.FitHeads():  # this table has the heads of the training
+            case facts.FitHeads():  # this table uses the heads of the training
                 return facts.Ended(run_id)
             case _:
                 raise AssertionError(f"nothing fails here: {work}")
@@ -90,7 +90,7 @@ class _Plan:
         task, others = work.task, [name for name, _ in work.others]
         before = self.now[task]
         met = [one for one in others if one != GENERIC]
-        # As the budget counts them.
+        # These settings are those that the budget counts with.
         after = refreshed(self.experiment, before, met, RefreshConfig(seed=0))
         assert after.refresh is not None
         self._spent.append(after.refresh.cost)
@@ -111,7 +111,7 @@ class _Plan:
         return facts.Published(run_id, task, vector, row, self._head(task, task))
 
     def _effect(self, task: str, on: str) -> facts.Effect:
-        """What the vector of a task does to the probe of another."""
+        """The effect of the vector of a task on the probe rows of another."""
         experiment, vector, name = self.experiment, self.now[task], self._named(on)
 
         def make() -> Made:
@@ -132,7 +132,7 @@ class _Plan:
         return self.experiment.rows(self._named(task)).digest("shard")
 
     def _head(self, on: str, arriving: str) -> str:
-        """A digest's place: a task has its head from its first vector on."""
+        """A placeholder for the digest of a head: a task has its head from its first vector on."""
         known = self._state.tasks[on]
         return known.head or (f"head of {on}" if on == arriving else "")
 

@@ -12,7 +12,7 @@ from jobs.experiments.table import Column, Table
 
 
 def bars(table: Table, path: Path) -> None:
-    """A group of bars for each variant, a bar for each column that is a share."""
+    """A group of bars for each variant, with a bar for each column that is a share."""
     columns = [column for column in table.columns if column.percent]
     variants, count = table.variants(), len(columns)
     with drawing(path, table.title, height=1.6 + 0.16 * count * len(variants)) as axes:
@@ -58,7 +58,7 @@ def _curves(path: Path, title: str, ylabel: str) -> Iterator[Any]:
 def _percents(
     table: Table, variants: Sequence[str], columns: Sequence[Column]
 ) -> tuple[list[float], list[float]]:
-    """Means and deviations over the seeds, of each variant and column; nan without any."""
+    """Means and deviations over the seeds, of each variant and column; nan if there are none."""
     found = [table.spread(variant, column.key) for variant in variants for column in columns]
     means = [100 * one.mean if one else float("nan") for one in found]
     return means, [100 * (one.deviation or 0.0) if one else 0.0 for one in found]
@@ -88,7 +88,7 @@ PREDICTORS = {
 
 
 def scatter(table: Table, path: Path) -> None:
-    """What a pair loses over what the probe says of it, a colour for each variant."""
+    """Loss of a pair against what was measured on probe rows, a colour for each variant."""
     with drawing(path, table.title, width=16.0, height=4.5, across=len(PREDICTORS)) as axes:
         for place, (key, said) in zip(axes[0], PREDICTORS.items(), strict=True):
             for variant in table.variants():

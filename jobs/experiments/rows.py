@@ -22,8 +22,8 @@ from tacl.data.nonsense import JUDGED, LEARNED, with_nonsense
 from tacl.data.splits import sample_rows
 from tacl.errors import DataNotFound, EmptySplit
 
-LABELLED = ("train", "validation")  # parts with labels that something is fitted on
-# Of a generic set what is told from tasks, to learn from and to judge by.
+LABELLED = ("train", "validation")  # parts with labels, for fitting
+# Parts of a generic set with inputs of no task: to learn from, and to judge by.
 NONE, NONE_PROBE = f"none, {LEARNED} of nonsense", f"none probe, {JUDGED} of nonsense"
 SHARED: dict[str, Callable[[Blobs, BlobRef], list[samples.Raw]]] = {  # parts of the shard
     "shard": samples.training_inputs,
@@ -34,9 +34,9 @@ SHARED: dict[str, Callable[[Blobs, BlobRef], list[samples.Raw]]] = {  # parts of
 
 
 class Rows:
-    """Rows of a task by part: `train`, `validation`, `test`, `shard` (without its probe), `probe`;
-    `test:300` is at most 300 of the test rows, chosen by seed. Of a generic set also NONE and
-    NONE_PROBE."""
+    """The rows of a task, in parts: `train`, `validation`, `test`, `shard` (without probe rows),
+    `probe`; `test:300` is at most 300 of the test rows, chosen by seed. A generic set also has NONE
+    and NONE_PROBE."""
 
     def __init__(
         self, name: str, ingested: Cell, blobs: Blobs, backbone: Backbone, seed: int
@@ -47,15 +47,15 @@ class Rows:
         self._blobs, self._backbone = blobs, backbone
 
     def digest(self, part: str) -> str:
-        """sha256 of what is stored where `part` comes from."""
+        """sha256 of the stored rows from which `part` is taken."""
         return self._ref(part).digest
 
     def count(self, part: str) -> int:
-        """Of a whole split, or of all shared samples, the probe too."""
+        """Number of rows of the whole split, or of all shared samples including probe rows."""
         return self._ref(part).rows
 
     def labels_N(self, part: str) -> Tensor:
-        """Of a split or some of it, without preparing any input."""
+        """Labels of a split or of a choice of its rows; no input is prepared."""
         _, labels = samples.labelled_rows(self._blobs, self._ref(part))
         return torch.tensor(labels)[self._chosen(part, len(labels))]
 
@@ -84,7 +84,7 @@ class Rows:
 def stored_rows(
     cells: Cells, blobs: Blobs, data: Path, source: Source, modality: Modality, seed: int
 ) -> Cell:
-    """Reads, checks and splits a data set once for a seed. DataNotFound when it is nowhere."""
+    """Read, check and split a data set, once for each seed. DataNotFound if it does not exist."""
     where, content = _located(data, source)
 
     def make() -> Made:
@@ -100,10 +100,10 @@ def stored_rows(
 def without_test_rows(
     cells: Cells, blobs: Blobs, task: str, own: Cell, others: Sequence[Cell]
 ) -> Cell:
-    """The data of a task without the rows that stand verbatim in test rows of `others`.
+    """The data of a task without rows that are identical to test rows of `others`.
 
-    A text of two sources would be trained on under one label and asked about under another.
-    EmptySplit when none is left.
+    A text in two sources would be trained on under one label and queried under another. Raises
+    EmptySplit if no row is left.
     """
     tests = [BlobRef(**other.facts["test"]) for other in others]
 
@@ -142,7 +142,7 @@ def _shard_without(blobs: Blobs, ref: BlobRef, foreign: Set[samples.Raw]) -> Blo
 
 
 def _located(data: Path, source: Source) -> tuple[str, str]:
-    """Where it is, and what stands for its content: the sha256 of its files, or its id."""
+    """Where a data set is, and what identifies its content: the sha256 of its files, or its id."""
     folder = data / source.name
     if folder.exists():
         return str(folder), _content(folder)

@@ -1,9 +1,9 @@
-"""Makes a table: every variant with every seed, written after each of them.
+"""Makes a table: every variant with every seed; the files are written after each of them.
 
-Its cells may be filled side by side first, on a Ray cluster, in two waves: the vectors that the
+Its cells may first be computed in parallel, on a Ray cluster, in two waves: the vectors that the
 variants need, one piece for each (seed, training, task); then one piece for each (seed, variant).
-All write into the same folder, so it must be one that every node sees. Two pieces that need the
-same cell may both compute it: they write the same bytes.
+All write into the same folder, so every node must see it. Two pieces that need the same cell may
+both compute it: they write the same bytes.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from tacl.errors import BadConfig, RunFailed
 from tacl.spec import BaseSpec
 from tacl.training.config import Precision
 
-CELLS = ".cells"  # in the folder of the tables; may be deleted, and then all is computed again
+CELLS = ".cells"  # in the folder of the tables; if deleted, everything is computed again
 Piece = Callable[[], None]
 Sizes = dict[str, dict[str, int]]  # rows and classes of each data set
 
 
 @dataclass(frozen=True)
 class TableRequest:
-    """What was asked for. `command` is kept with the table."""
+    """A request for a table. `command` is stored with the table."""
 
     spec: Spec
     suite: Suite
@@ -58,7 +58,7 @@ class Done:
 
 
 def require_known(spec: Spec, suite: Suite, variants: Sequence[str]) -> list[str]:
-    """The variants to make, all by default. BadConfig for one that this table does not have."""
+    """The variants to make, by default all. BadConfig for one that the table does not have."""
     known = list(spec.variants(suite))
     unknown = [name for name in variants if name not in known]
     if unknown:
@@ -69,19 +69,19 @@ def require_known(spec: Spec, suite: Suite, variants: Sequence[str]) -> list[str
 
 
 def precision_of(suite: Suite, out: Path) -> Precision:
-    """That of the suite's tables in this place, which share cells; else the suite's."""
+    """The precision of the suite's tables in this folder, which share cells; else the suite's."""
     for path in sorted(out.glob(f"*-{suite.name}.json")):
         return json.loads(path.read_text())["settings"]["suite"].get("precision", suite.precision)
     return suite.precision
 
 
 def reproduce(request: TableRequest, say: Callable[[str], None] = lambda line: None) -> Done:
-    """Computes what is not finished yet, seed by seed; the files are whole at every moment, and
-    the picture is drawn when all rows are there.
+    """Compute what is not finished yet, seed by seed; the files are complete at any time, and the
+    picture is drawn when all rows are there.
 
-    Other processes may make other seeds or variants of the same table meanwhile. Raises before
-    anything is trained: BadConfig when rows made otherwise, or of other data, are in the table's
-    place, or a row needs another suite or base; what reading the data raises.
+    Other processes may meanwhile make other seeds or variants of the same table. Raises before
+    anything is trained: BadConfig if the existing table has rows made otherwise or of other data,
+    or if a row needs another suite or base; and the errors of reading the data.
     """
     cells = Cells(request.out / CELLS, say)
     base = LoadedBase.of(request.suite)
@@ -101,7 +101,7 @@ def reproduce(request: TableRequest, say: Callable[[str], None] = lambda line: N
 def _written(
     request: TableRequest, experiment: Experiment, entries: Sequence[Entry], draws: bool
 ) -> Done:
-    """What the file knows by now, and the entries of this process."""
+    """Write the entries of the existing file and those of this process."""
     sizes = _sizes(request, experiment)
     with (request.out / CELLS / "tables.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -115,7 +115,7 @@ def _written(
 
 
 def _begun(request: TableRequest, base: LoadedBase) -> Table:
-    """What the file knows. BadConfig when it, or this suite or base, cannot have the rows."""
+    """The existing table. BadConfig if it, this suite or this base cannot have the rows."""
     for variant in request.variants:
         request.spec.method(request.suite, variant).require(request.suite, base.backbone)
     return _grown(request, base, {})
@@ -130,7 +130,7 @@ def _grown(request: TableRequest, base: LoadedBase, data: Sizes) -> Table:
 
 
 def _sizes(request: TableRequest, experiment: Experiment) -> Sizes:
-    """Of all data that the table is about, which are read if they were not."""
+    """Sizes of all data of the table; reads the data if necessary."""
     targets = request.suite.targets if request.spec.targets else ()
     names = [*experiment.pool, *experiment.suite.generics, *(source.name for source in targets)]
     parts = {"train": "train", "validation": "validation", "test": "test", "shared": "shard"}
@@ -144,8 +144,8 @@ def _sizes(request: TableRequest, experiment: Experiment) -> Sizes:
 
 
 def fill(request: TableRequest, say: Callable[[str], None]) -> None:
-    """Returns when every cell is finished. Joins the Ray cluster at $RAY_ADDRESS, or starts one.
-    Raises before that what `reproduce` does before anything is trained."""
+    """Compute all cells. Joins the Ray cluster at $RAY_ADDRESS, or starts one. Before that, raises
+    the errors that `reproduce` raises before anything is trained."""
     cells, base = Cells(request.out / CELLS, say), LoadedBase.of(request.suite)
     _begun(request, base)
     experiment = Experiment(request.suite, request.seeds[0], request.data, cells, base)
@@ -159,7 +159,7 @@ def fill(request: TableRequest, say: Callable[[str], None]) -> None:
 
 
 def _ray() -> Any:
-    """In a cluster; into one that is started here nobody else comes."""
+    """Join or start a cluster; one that is started here requires a secret token."""
     if not (address := os.environ.get("RAY_ADDRESS")):
         os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
     import ray
@@ -170,7 +170,7 @@ def _ray() -> Any:
 
 
 def waves(request: TableRequest) -> list[list[tuple[str, Piece]]]:
-    """Named pieces of work; those of one wave do not need each other."""
+    """Named pieces of work in waves; the pieces of one wave do not depend on each other."""
     request = _placed(request)
     pool, spec = request.suite.names, request.spec
     methods = [spec.method(request.suite, variant) for variant in request.variants]
@@ -187,7 +187,7 @@ def waves(request: TableRequest) -> list[list[tuple[str, Piece]]]:
 
 
 def _placed(request: TableRequest) -> TableRequest:
-    """The same from any directory: a cluster that is joined was started in one of its own."""
+    """The same request with absolute paths: workers of a joined cluster have another directory."""
     base = str(BaseSpec.parse(request.suite.base).placed())
     places = {"data": request.data.absolute(), "out": request.out.absolute()}
     return replace(request, suite=replace(request.suite, base=base), **places)
@@ -204,7 +204,7 @@ def _piece(request: TableRequest, seed: int, work: Callable[[Experiment], Any]) 
 def _side_by_side(
     ray: Any, pieces: Sequence[tuple[str, Piece]], say: Callable[[str], None]
 ) -> None:
-    """One CPU each. The first failure ends the call; what is finished is kept."""
+    """Run the pieces on one CPU each. The first failure ends the call; finished cells are kept."""
 
     def run(piece: Piece) -> None:
         piece()
@@ -216,9 +216,9 @@ def _side_by_side(
         done, waiting = ray.wait(waiting, num_returns=1)
         try:
             ray.get(done)
-        except ray.exceptions.RayTaskError as error:  # its text is a trace
+        except ray.exceptions.RayTaskError as error:  # the error's text is a trace
             raise error.cause from error
-        except ray.exceptions.RayError as error:  # as of a process that was killed for its memory
+        except ray.exceptions.RayError as error:  # as when a process took too much memory
             raise RunFailed(f"{names[done[0]]}: {error}; what is finished is kept") from error
         left = time_left(speed.left(len(names) - len(waiting), len(names)))
         say(f"done: {names[done[0]]}; {len(waiting)} to go{left and ', '}{left}")

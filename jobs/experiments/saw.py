@@ -1,4 +1,4 @@
-"""Words for what a step of a method sees of the data; they stand in the tables."""
+"""Words in the tables for what a step of a method sees of the data."""
 
 NOTHING = "nothing"
 LABELS = "own labels"

@@ -1,8 +1,8 @@
-"""The settings of the tables: functions that return a full configuration, one for each suite.
+"""The settings of the tables: for each suite, a function that returns its full configuration.
 
-text8, text14 and vision8 are small enough for two cores; clip8 is the published setting. Passes of
-texts are in the number format that is faster here: what is measured is a product as of their
-layers, which says nothing of convolutions, and the published setting stays as it is.
+text8, text14 and vision8 are small enough for two cores; clip8 is the published setting. For texts,
+passes use the number format that is faster here. The measurement is of matrix products as in their
+layers; it does not apply to convolutions, and the published setting is not changed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tacl.training.config import STRENGTHS, Norm, Precision, RefreshConfig, Trai
 from tacl.training.precision import faster
 
 # The published prompts of CLIP (openai/CLIP, data/prompts.md) for the tasks of clip8. SVHN is not
-# among them; as in the published code of task vectors it has those of MNIST.
+# among them; it has those of MNIST, as in the published code of task vectors.
 ARTICLES = ("", "a ", "the ")
 TEXTURES = ("texture", "pattern", "thing", "object")
 SIGHTS = ("zoomed in", "centered", "close up")
@@ -48,8 +48,8 @@ SUN397 = ("a photo of a {}.", "a photo of the {}.")
 class Source:
     """A labelled data set: the folder `name` in --data, or else `hub`.
 
-    `epochs` over its training rows say how long it trains where the suite has no common `steps`.
-    `templates` are its prompts where the base has a text tower; without any, the base's own.
+    `epochs` over its training rows are the length of a training if the suite has no common `steps`.
+    `templates` are its prompts if the base has a text tower; without any, the base's own.
     """
 
     name: str
@@ -58,13 +58,13 @@ class Source:
     templates: tuple[str, ...] = ()
 
 
-# As the tables had it before a refresh started at a closed form: rows are added to them.
+# Refreshes without the closed form, as in older tables: rows are added to them.
 REFRESH = RefreshConfig(seed=0, steps=32, learning_rate=0.06, closed_form=False)
 
 
 @dataclass(frozen=True)
 class Suite:
-    """Everything that decides a table's numbers, but for data, weights and seeds.
+    """Everything that determines a table's numbers, except data, weights and seeds.
 
     `generic` sets are in every store and are never trained on; the first is the control of the
     negation table. `targets` are tasks outside the pool. `relative`: lambda is relative to the size
@@ -98,7 +98,7 @@ class Suite:
     def config(
         self, task: str, rows: int, seed: int, trainable: tuple[str, ...], **changed: Any
     ) -> TrainConfig:
-        """How `task`, with `rows` training rows, is trained; `changed` are fields of the result."""
+        """How `task` is trained on `rows` rows; `changed` are fields of the result."""
         names = [one.name for one in fields(TrainConfig) if hasattr(self, one.name)]
         own = {name: getattr(self, name) for name in names}
         own |= {"steps": self._steps(task, rows), "trainable": self.trainable or trainable}
@@ -124,7 +124,7 @@ class Suite:
         return next(s for s in (*self.tasks, *self.generic, *self.targets) if s.name == name)
 
     def as_dict(self) -> dict[str, Any]:
-        """Sources without templates say nothing of them: as in tables that are older than these."""
+        """JSON. Empty templates are left out, as in tables that are older than templates."""
         found = asdict(self, dict_factory=_without_no_templates)
         return found | {"refresh": self.refresh.as_dict()}
 
@@ -134,7 +134,7 @@ def _without_no_templates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def device() -> str:
-    """That tables are made on."""
+    """The device on which tables are made."""
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
@@ -183,8 +183,8 @@ def clip8(architecture: str = "ViT-B-32") -> Suite:
     """The published setting of tauJp (OpenReview 1VwWi6zbxs): un-squared norm, raw lambda.
 
     Every parameter of the visual tower is trained. lambda is to be chosen from `strengths` on one
-    task's validation rows; 0.01 is the middle of them. ImageNet, which only negation needs a head
-    of, has the base's own prompt instead of its 80.
+    task's validation rows; 0.01 is the middle one. ImageNet, whose head only negation needs, has
+    the base's own prompt instead of its 80.
     """
     large = architecture == "ViT-L-14"
     return Suite(
@@ -216,8 +216,8 @@ SUITES: dict[str, Callable[[], Suite]] = {
 
 
 def suite(name: str, base: str | None = None, precision: Precision | None = None) -> Suite:
-    """The suite of that name, on another base and in another precision where they are given.
-    BadConfig for an unknown one."""
+    """The suite of that name, with another base or precision if given. BadConfig for an unknown
+    name."""
     if name not in SUITES:
         raise BadConfig(no_such("suite", name, SUITES))
     found = SUITES[name]()

@@ -1,5 +1,5 @@
-"""A table: what it says of itself, for `runner.py` to make it; and how it is kept, with what was
-measured, under which settings, and by which commands.
+"""A table: its definition, from which `runner.py` makes it; and its stored form, with the entries,
+the settings and the commands that made them.
 
 A table grows: a later run with other seeds or variants adds its entries to those that were made
 with the same settings.
@@ -31,9 +31,9 @@ Numbers = dict[str, float | None]
 @dataclass
 class Entry:
     """One variant with one seed. `numbers` are the columns, `tasks` the same for each task, `more`
-    what a picture needs. Costs: of all trainings, and of what came after them.
-    `coefficients`: by what policy they are chosen, where rows of the table differ in it. `right`:
-    which test rows of each task are right, by column (`bootstrap.packed`)."""
+    the data of a picture. Costs are those of all trainings, and of what followed them.
+    `coefficients`: how they are chosen, if rows of the table differ in it. `right`: which test rows
+    of each task are right, by column (`bootstrap.packed`)."""
 
     variant: str
     seed: int
@@ -49,7 +49,7 @@ class Entry:
 
 
 def means_of(tasks: Mapping[str, Numbers]) -> Numbers:
-    """Of each number over the tasks that have it; None where no task has."""
+    """The mean of each number over the tasks that have it; None if no task has."""
     found: Numbers = {}
     for key in next(iter(tasks.values())):
         known = [value for numbers in tasks.values() if (value := numbers[key]) is not None]
@@ -77,7 +77,7 @@ def figures(**headings: str) -> tuple[Column, ...]:
 
 @dataclass
 class Table:
-    """`settings` is what entries must share to stand in one table: suite, base and weights."""
+    """`settings` are those that all entries of a table share: suite, base and weights."""
 
     name: str
     title: str
@@ -90,7 +90,7 @@ class Table:
     differences: list[Difference] = field(default_factory=list)
 
     def add(self, entry: Entry) -> None:
-        """In the place of what is known of the same variant and seed."""
+        """Add an entry; it replaces one of the same variant and seed."""
         same = [(e.variant, e.seed) for e in self.entries]
         if (entry.variant, entry.seed) in same:
             self.entries[same.index((entry.variant, entry.seed))] = entry
@@ -98,8 +98,8 @@ class Table:
             self.entries.append(entry)
 
     def sort(self, variants: Sequence[str]) -> None:
-        """As these variants, then by seed, whenever an entry was made; what is not among them
-        stays behind."""
+        """Sort the entries in the order of `variants`, then by seed; entries of other variants come
+        last."""
         place = {variant: number for number, variant in enumerate(variants)}
         self.entries.sort(key=lambda one: (place.get(one.variant, len(place)), one.seed))
 
@@ -114,7 +114,7 @@ class Table:
         return asdict(self) | {"columns": columns, "summary": self.summary()}
 
     def spread(self, variant: str, key: str) -> OverSeeds | None:
-        """Of a number over the seeds."""
+        """Mean and deviation of a number over the seeds."""
         return spread([entry.numbers.get(key) for entry in self.of(variant)])
 
     def summary(self) -> dict[str, dict[str, dict[str, Any] | None]]:
@@ -127,7 +127,7 @@ class Table:
 
 
 class OverSeeds(NamedTuple):
-    """Over seeds; `deviation` is that of a sample, None for one seed."""
+    """Over seeds; `deviation` is the sample's, None for one seed."""
 
     mean: float
     deviation: float | None
@@ -135,7 +135,7 @@ class OverSeeds(NamedTuple):
 
 
 def spread(values: Sequence[float | None]) -> OverSeeds | None:
-    """None when nothing was measured."""
+    """Mean and deviation of the values; None if nothing was measured."""
     known = [value for value in values if value is not None and not math.isnan(value)]
     if not known:
         return None
@@ -144,10 +144,10 @@ def spread(values: Sequence[float | None]) -> OverSeeds | None:
 
 
 def grown(fresh: Table, path: Path) -> Table:
-    """`fresh` with what the file knows.
+    """`fresh` with the entries of the file.
 
-    Raises BadConfig when the file's rows do not belong in it: they were made under other settings,
-    have other columns or are about data with other classes or test rows.
+    Raises BadConfig if the file's rows do not fit: they were made under other settings, have other
+    columns or are about data with other classes or test rows.
     """
     if not path.is_file():
         return fresh
@@ -173,12 +173,12 @@ def grown(fresh: Table, path: Path) -> Table:
 
 
 def _tested(data: dict[str, dict[str, int]], names: Set[str]) -> dict[str, dict[str, int]]:
-    """What does not depend on a seed: other rows are dealt by it."""
+    """The sizes that do not depend on the seed, which determines the other splits."""
     return {name: {part: data[name][part] for part in ("classes", "test")} for name in names}
 
 
 def _differences(name: str, was: Any, now: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Where two JSON values differ, by the dotted names of their fields."""
+    """Where two JSON values differ: dotted names of fields, with both values."""
     if isinstance(was, dict) and isinstance(now, dict):
         for key in sorted({*was, *now}):
             yield from _differences(f"{name}.{key}", was.get(key), now.get(key))
@@ -207,10 +207,10 @@ class Method:
     saw_merging: str
 
     def require(self, suite: Suite, backbone: Backbone) -> None:
-        """BadConfig where a table of this suite, on this base, cannot have the row."""
+        """BadConfig if a table of this suite, on this base, cannot have the row."""
 
     def vectors(self, experiment: Experiment) -> dict[str, TrainedVector]:
-        """As first trained."""
+        """The vectors of the pool, as first trained."""
         train = self.train
         return {task: train(experiment, task) for task in experiment.pool} if train else {}
 
@@ -223,7 +223,7 @@ class Method:
         training: Sequence[Cost] = (),
         merging: Sequence[Cost] = (),
     ) -> Entry:
-        """What it came to under the seed of the experiment."""
+        """The entry of this method under the seed of the experiment."""
         costs = together(training), together(merging)
         saw = self.saw_training, self.saw_merging
         return Entry(self.name, experiment.seed, *saw, numbers, tasks or {}, more or {}, *costs)
@@ -231,11 +231,11 @@ class Method:
 
 @dataclass(frozen=True)
 class Spec:
-    """`methods` are made in this order, the most telling first, unless others are asked for.
+    """`methods` are made in this order, the most informative first, unless others are requested.
 
-    `finish` fills what needs several entries, each time before the table is written. `ahead`: its
-    trainings are those of the whole pool, and can be done side by side. `targets`: it is about the
-    suite's tasks outside the pool too.
+    `finish` computes what needs several entries, each time before the table is written. `ahead`:
+    its trainings are those of the whole pool, and can be done in parallel. `targets`: the table
+    also covers the suite's tasks outside the pool.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""What a bench trains: vectors alone, all tasks together, refreshes. Each is a cell."""
+"""The trainings of an experiment: single vectors, all tasks together, refreshes. Each is a cell."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def trained(
 ) -> TrainedVector:
     """The vector of a task, with the tauJp penalty on the samples of `others` if there are any.
 
-    `most` bounds the samples of every other task; training goes on from `start`, or from 0;
+    `most` bounds the samples of every other task; training starts from `start`, or from 0;
     `changed` are fields of TrainConfig.
     """
     rows = experiment.rows(task)
@@ -49,7 +49,7 @@ def trained(
             experiment, regime, task, experiment.head(task), rows.train, config, stores, tau
         )
 
-    # Statistics are no cell of their own: what is measured decides here.
+    # Statistics are not a cell of their own: the key has the format that they are measured in.
     statistics = {"statistics": FORMAT} if config.penalty == "curvature" else {}
     cell = experiment.cell(
         "vector",
@@ -71,8 +71,8 @@ def joint(
     experiment: Experiment, regime: Regime, one_softmax: bool = False, **changed: Any
 ) -> KeptDirection:
     """One vector for all tasks (MTL), from as many rows as all the single trainings together; each
-    row judged among the classes of its task, or with `one_softmax` among those of all. `changed`
-    are fields of TrainConfig."""
+    row is judged among the classes of its task or, with `one_softmax`, among those of all.
+    `changed` are fields of TrainConfig."""
     rows = [experiment.rows(task) for task in experiment.pool]
     settings = {"penalty": "none", **_precision(regime), **changed}
     configs = [experiment.config(task, **settings) for task in experiment.pool]
@@ -98,9 +98,9 @@ def refreshed(
     others: Sequence[str],
     config: RefreshConfig | None = None,
 ) -> TrainedVector:
-    """The vector made way for `others` without a label; itself where that was not accepted.
+    """The vector after a label-free refresh against `others`; unchanged if that was not accepted.
 
-    Refreshed again, it is held to what it was before the first time.
+    A vector that is refreshed again is compared with its state before the first refresh.
     """
     config = replace(config or experiment.suite.refresh, seed=experiment.seed)
     first = vector.first or vector.cell
@@ -108,7 +108,7 @@ def refreshed(
 
     def make() -> Made:
         module = experiment.base.linearized(experiment.suite.precision)
-        # A refresh is relative to the vector's own size: nobody asks for the features' norms.
+        # A refresh is relative to the vector's own size and does not use the norms of features.
         names = (vector.task, *others)
         own, *rest = [Store(name, experiment.store(name).items, math.nan) for name in names]
         places = (module, experiment.backbone, vector.tau(), own, rest, config)
@@ -160,7 +160,7 @@ def _run(
 
 
 def _precision(regime: Regime) -> dict[str, Any]:
-    """What an ordinary tau adds to theta0 is below the digits of bfloat16."""
+    """float32 for ordinary training: tau is smaller than the last digits of theta0 in bfloat16."""
     return {"precision": "float32"} if regime == "ordinary" else {}
 
 

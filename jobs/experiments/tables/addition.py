@@ -26,11 +26,11 @@ ABOUT = (
 
 
 def with_labels(of: Merging) -> tuple[Train | None, str, str, Make, str]:
-    """The same model, whose heads are then fitted on labelled rows of all tasks."""
+    """The same model with heads that are then fitted on labelled rows of all tasks."""
     return of.train, of.saw_training, saw.ALL_LABELS, of.make, of.coefficients
 
 
-REFITTED = {  # one softmax over all classes, on the labelled rows of all tasks under the model
+REFITTED = {  # one softmax over all classes, on labelled rows of all tasks under the model
     f"{name}+logistic": FittedClassifier(f"{name}+logistic", *with_labels(METHODS[name]))
     for name in ("taujp", "tsv-m", "mtl", "mtl-softmax")
 }
@@ -44,7 +44,7 @@ ANSWERING = {  # heads as a cluster fits them, and the same without inner blocks
 }
 ROWS = {**METHODS, **FROZEN, **REFITTED, **ANSWERING}
 AGAINST = ("frozen-logistic", "frozen-inner-logistic", "mtl-softmax", "tsv-m")
-PackedRows = tuple[tuple[tuple[str, str], ...], ...]  # of each seed and task, which are right
+PackedRows = tuple[tuple[tuple[str, str], ...], ...]  # by seed and task: the right rows
 COLUMNS = (
     *shares(absolute="absolute", normalised="normalised", of_linear="of linear"),
     *shares(individual="individual", class_incremental="class-incremental"),
@@ -80,7 +80,7 @@ def right_rows(found: Accuracies) -> dict[str, dict[str, str]]:
 
 
 def numbers(found: Accuracies) -> Numbers:
-    """Without a training there is no single-task model to divide by."""
+    """Shares of all columns; no normalised one without single-task models."""
     alone = found.individual
     return {
         "absolute": metrics.absolute(found.merged),
@@ -97,8 +97,8 @@ def by_task(found: Accuracies) -> dict[str, Numbers]:
 
 
 def finish(table: Table) -> None:
-    """merged / individual of plain linear fine-tuning, where the seed has both; the policy; and by
-    how much answers of fitted heads are better than what one would do instead."""
+    """Fill in merged / individual of plain linear fine-tuning, for seeds that have both; how
+    coefficients are set; and how much better fitted heads answer than the usual alternatives."""
     for one in table.entries:
         one.coefficients = ROWS[one.variant].coefficients
     plain = {one.seed: _accuracy(one, "individual") for one in table.of("individual")}
@@ -112,7 +112,7 @@ def finish(table: Table) -> None:
 
 
 def _difference(table: Table, variant: str, against: str, key: str) -> Difference | None:
-    """Over the seeds that have both."""
+    """The difference over the seeds that have both."""
     ours, theirs = (
         {one.seed: one.right[key] for one in table.of(name) if key in one.right}
         for name in (variant, against)
@@ -126,7 +126,7 @@ def _difference(table: Table, variant: str, against: str, key: str) -> Differenc
 
 @cache
 def _interval(ours: PackedRows, theirs: PackedRows) -> tuple[float, float, float]:
-    """Kept, for a table is written after every entry, and most of its pairs are as before."""
+    """Cached: a table is written after every entry, and most of its pairs have not changed."""
     rights = ([{t: unpacked(text) for t, text in one} for one in of] for of in (ours, theirs))
     return interval(*rights)
 

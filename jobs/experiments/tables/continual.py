@@ -1,7 +1,7 @@
-"""Continual learning: tasks arrive one by one, and after each the model so far is evaluated on all.
+"""Continual learning: tasks arrive one by one; after each arrival the model is evaluated on all.
 
-Task k is trained against the samples that were there when it arrived: those of the generic set and
-of the tasks before it. Vectors before it are not trained again; refreshing them needs no label.
+Task k is trained against the samples that existed when it arrived: those of the generic set and of
+the tasks before it. Earlier vectors are not trained again; refreshing them needs no label.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ COLUMNS = (
 
 
 class AfterArrival(NamedTuple):
-    """The model after an arrival, and what it took since the one before."""
+    """The model after an arrival, and the costs since the previous one."""
 
     model: Direction
     training: Cost
@@ -56,9 +56,9 @@ def tau_jp_sum(experiment: Experiment, order: list[str]) -> list[AfterArrival]:
 
 
 def tau_jp_refreshed(experiment: Experiment, order: list[str]) -> list[AfterArrival]:
-    """At every arrival those before it are refreshed, from where they are, against all so far.
+    """At every arrival earlier vectors are refreshed, from their current state, against all so far.
 
-    The new vector was trained against all of them: it needs none.
+    The new vector was trained against all of them and needs no refresh.
     """
     arrivals: list[AfterArrival] = []
     now: dict[str, TrainedVector] = {}
@@ -74,7 +74,7 @@ def tau_jp_refreshed(experiment: Experiment, order: list[str]) -> list[AfterArri
 
 
 def tau_jp_upkeep(experiment: Experiment, order: list[str]) -> list[AfterArrival]:
-    """At every arrival those are refreshed that the coordinator would, within what it may cost."""
+    """At every arrival, refresh the vectors that the coordinator would, within its budget."""
     vectors = _against_earlier(experiment, order)
     return [
         AfterArrival(Sum([(1.0, one) for one in now.values()]), vector.cost, spent)
@@ -93,17 +93,17 @@ def _sums(vectors: list[TrainedVector]) -> list[AfterArrival]:
 
 
 def magmax_so_far(experiment: Experiment, order: list[str]) -> list[AfterArrival]:
-    """Each entry of largest magnitude, over vectors that start where the one before ended."""
+    """The entries of largest magnitude of vectors that each start where the previous one ended."""
     return _merges(experiment, merges.magmax, one_after_another(experiment, order))
 
 
 def opcm_so_far(experiment: Experiment, order: list[str]) -> list[AfterArrival]:
-    """Projected away from what was merged before (arXiv 2501.09522)."""
+    """Each vector is projected away from the merge so far (arXiv 2501.09522)."""
     return _merges(experiment, merges.opcm, [ordinary(experiment, task) for task in order])
 
 
 def sequential(experiment: Experiment, order: list[str]) -> list[AfterArrival]:
-    """Ordinary fine-tuning of one model on task after task."""
+    """Ordinary fine-tuning of one model on one task after another."""
     return [AfterArrival(vector, vector.cost) for vector in one_after_another(experiment, order)]
 
 
@@ -159,7 +159,7 @@ def entry(experiment: Experiment, method: Streaming) -> Entry:
     if len(R) == len(order):
         R_TT = torch.tensor(R, dtype=torch.float64)
         numbers |= asdict(metrics.continual(R_TT, torch.tensor(b_T).double()))
-    else:  # all tasks at once: there is no way from one to the next
+    else:  # all tasks at once: no sequence
         numbers["acc"] = sum(R[-1]) / len(R[-1])
     _, training, merging = zip(*arrivals, strict=True)
     more = {"order": order, "R": R, "zero_shot": b_T}

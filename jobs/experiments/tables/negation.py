@@ -1,4 +1,4 @@
-"""Negation: theta0 - c tau of one target task, and what that does to a control set.
+"""Negation: theta0 - c tau of one target task, and its effect on a control set.
 
 With aTLAS there is one coefficient for each block of the target's vector (`tacl.compose.negation`).
 """
@@ -38,7 +38,7 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Negating(Method):
-    """`tuned`: how the coefficients are found; without, it is -1."""
+    """`tuned`: how the coefficients are found; without it, the coefficient is -1."""
 
     tuned: Literal["", "grid", "atlas"] = ""
 
@@ -80,8 +80,8 @@ def entry(experiment: Experiment, method: Negating) -> Entry:
 
 
 def unlearned(experiment: Experiment, vector: TrainedVector, control: str) -> Cell:
-    """sum_b lambda_b tau_b of the target's vector, learned on labelled rows of it and of the
-    control."""
+    """sum_b lambda_b tau_b of the target's vector, learned on labelled rows of the target and of
+    the control."""
     tasks = (vector.task, control)
 
     def make() -> Made:
@@ -111,7 +111,7 @@ def _coefficient(experiment: Experiment, vector: TrainedVector, control: str) ->
 def _accuracy(
     experiment: Experiment, direction: Direction, task: str, part: str, coefficient: float
 ) -> float:
-    moved = direction if coefficient else None  # else no pass along it is needed
+    moved = direction if coefficient else None  # no pass along it is needed for 0
     model = Model(experiment, direction=moved, coefficient=coefficient)
     return task_accuracies(experiment, {task: model.features(task, part)}, part)[task]
 

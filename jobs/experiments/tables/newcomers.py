@@ -1,11 +1,11 @@
 """New tasks from old vectors: few-shot, test-time and parameter-efficient aTLAS (arXiv 2407.02880).
 
-The targets are tasks outside the pool: a vector that was trained against a task's samples is inert
-on them. Nothing but coefficients is learned; all start at 0, also of tauJp vectors: their sum works
-for their own tasks, and for a new one it is not known to be of any use.
+The targets are tasks outside the pool, as a vector that was trained against a task's samples has no
+effect on them. Only coefficients are learned; all start at 0, also those of tauJp vectors: their
+sum is good for their own tasks, and for a new one that is unknown.
 
-Where the base has no text tower, a head is made of the labelled rows that are learned from, there
-is no zero-shot accuracy, and without labels nothing can be adapted.
+If the base has no text tower, a head is made of the labelled rows that coefficients are learned
+from, there is no zero-shot accuracy, and without labels nothing can be adapted.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ SHARE_COLUMNS = shares(**ZERO, **{f"share_{n}": f"{n} %" for n in SHARES})
 
 @dataclass(frozen=True)
 class LearnedJudge:
-    """Without a direction the features are those of theta0."""
+    """Features along `direction`, without one those of theta0, and a judge that reads them."""
 
     direction: KeptDirection | None
     judge: Head | TipAdapter | LpPlusPlus
@@ -85,7 +85,7 @@ Learn = Callable[
 
 @dataclass(frozen=True)
 class Fitting(Method):
-    """`columns`: what is learned for each of them; `labels`: from labelled rows."""
+    """`columns`: what is learned for each of them; `labels`: whether it needs labelled rows."""
 
     columns: Mapping[str, Learn]
     labels: bool = True
@@ -130,7 +130,7 @@ def shots(
 
 
 def some_of_each(data: Labelled, count: int, seed: int) -> Labelled:
-    """`count` rows of each class by seed, all of a class that has fewer; more shots hold fewer."""
+    """`count` rows of each class by seed, or all if there are fewer; more shots contain fewer."""
     rows: list[int] = []
     for label in sorted(set(data.labels.tolist())):
         of_class = (data.labels == label).nonzero().flatten().tolist()
@@ -172,7 +172,7 @@ def _on_a_share(
 
 
 def share_of(experiment: Experiment, target: str, share: int) -> Labelled:
-    """`share` % of the training rows by seed; one of each class at least, if the head needs it."""
+    """`share` % of the training rows by seed; at least one of each class, if the head needs it."""
     whole, seed = experiment.rows(target).train, experiment.seed
     count = max(2, len(whole) * share // 100)
     rows = random.Random(f"share {seed}").sample(range(len(whole)), count)
@@ -197,8 +197,8 @@ def fitted(
     most: int = sys.maxsize,
     parts: int = 1,
 ) -> KeptDirection:
-    """Coefficients learned from `rows`, in at most `most` steps, in the suite's precision where the
-    vectors are linearized. `how` stands for the rows and the parts of a block."""
+    """Coefficients learned from `rows`, in at most `most` steps; in the suite's precision if the
+    vectors are linearized. `how` identifies the rows and the parts of a block in the key."""
 
     def make() -> Made:
         data, seed = rows(), experiment.seed

@@ -40,7 +40,7 @@ COLUMNS = (
     *figures(relative="mean relative tau_jp"),
 )
 MAPS = figures(mean="mean xi", at_one="xi at (1, 1)")
-Point = dict[str, Any]  # as a picture and the table's file have it
+Point = dict[str, Any]  # stored like this in the table's file
 
 
 def interference(experiment: Experiment, method: Merging) -> Entry:
@@ -53,7 +53,7 @@ def interference(experiment: Experiment, method: Merging) -> Entry:
 def _points(
     experiment: Experiment, vectors: Mapping[str, TrainedVector], task: str
 ) -> dict[str, Point]:
-    """What every other vector does on rows of a task, against what the task's own does."""
+    """The effect of every other vector on rows of a task, against that of the task's own."""
     head, labels_N = experiment.head(task), experiment.rows(task).labels_N(PART)
     probe, test = (cached(experiment, vectors, task, part) for part in ("probe", PART))
     sizes = {name: tau_jp(tangent_ND) for name, tangent_ND in probe.tangents.items()}
@@ -63,7 +63,7 @@ def _points(
     }
 
     def answers(rows: Cached, *names: str) -> Tensor:
-        """[N, C], of the model moved by these."""
+        """Logits [N, C] of the model moved by these vectors."""
         return head.logits(rows.linearized(dict.fromkeys(names, 1.0)))
 
     alone = metrics.accuracy(answers(test, task), labels_N)
@@ -101,7 +101,7 @@ def _correlated(points: list[Point]) -> Numbers:
 def cached(
     experiment: Experiment, vectors: Mapping[str, TrainedVector], task: str, part: str
 ) -> Cached:
-    """What the vectors do on a part of a task's rows."""
+    """Features at theta0 and tangents of the vectors, on a part of a task's rows."""
     tangents = {name: tangent(experiment, vector, task, part) for name, vector in vectors.items()}
     return Cached(experiment.features(task, part), tangents)
 
@@ -122,7 +122,7 @@ def disentanglement(experiment: Experiment, method: Merging) -> Entry:
 
 
 def three_pairs(pool: list[str]) -> list[tuple[str, str]]:
-    """The first task with the second, the third with the fourth ...; or as many as there are."""
+    """The first task with the second, the third with the fourth ...; at most three pairs."""
     return list(zip(pool[::2], pool[1::2], strict=False))[:3]
 
 
@@ -138,7 +138,7 @@ ROWS = [METHODS[name] for name in ("linear", "taujp", "linear+refresh", "taujp+r
 
 
 def first_two(suite: Suite) -> list[Merging]:
-    """Those without a refresh."""
+    """The methods without a refresh."""
     return ROWS[:2]
 
 

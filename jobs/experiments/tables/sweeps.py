@@ -1,5 +1,5 @@
-"""Addition under other settings: by tauJp with fewer samples, tasks or steps, other strengths and
-fewer bits; and after label-free refreshes with other samples and strengths, one delta or many."""
+"""Addition under other settings: tauJp with fewer samples, tasks or steps, other penalty weights
+and fewer bits; and label-free refreshes with other samples and weights, one delta or many."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def limits(suite: Suite) -> dict[str, Train]:
 
 
 def strengths(suite: Suite) -> dict[str, Train]:
-    """No penalty is the training without one."""
+    """Trainings by penalty weight; 0 is the training without a penalty."""
     return {
         f"strength {value:g}": partial(tau_jp, strength=value) if value else linear
         for value in suite.strengths
@@ -89,7 +89,7 @@ def storages(suite: Suite) -> dict[str, Train]:
 
 
 def _stored(experiment: Experiment, task: str, storage: Storage) -> TrainedVector:
-    """The penalised vector as it comes back from a file of that kind."""
+    """The penalised vector after it was written to, and read from, a file of that kind."""
     vector = tau_jp(experiment, task)
     if storage == "float32":
         return vector
@@ -104,19 +104,19 @@ def _stored(experiment: Experiment, task: str, storage: Storage) -> TrainedVecto
 
 
 def _as_linear(experiment: Experiment, task: str) -> TrainedVector:
-    """The ordinary vector, taken for a linearized one."""
+    """The ordinary vector, used as if it were linearized."""
     return replace(ordinary(experiment, task), regime="linearized")
 
 
 def _repaired(experiment: Experiment, task: str, steps: int) -> TrainedVector:
-    """From the ordinary vector on, in the linearized model and under the penalty."""
+    """The ordinary vector, trained further in the linearized model and under the penalty."""
     public = ordinary(experiment, task)
     found = tau_jp(experiment, task, start=public, steps=steps)
     return replace(found, cost=together([public.cost, found.cost]))
 
 
 def _half(experiment: Experiment, task: str) -> TrainedVector:
-    """Generic sets, and a half of the other tasks chosen by seed."""
+    """Train against the generic sets, and half of the other tasks, chosen by seed."""
     others = [name for name in experiment.pool if name != task]
     chosen = random.Random(f"half {experiment.seed} {task}").sample(others, (len(others) + 1) // 2)
     kept = [*experiment.suite.generics, *(name for name in others if name in chosen)]
@@ -124,7 +124,7 @@ def _half(experiment: Experiment, task: str) -> TrainedVector:
 
 
 def _spec(name: str, about: str, trainings: Callable[[Suite], dict[str, Train]]) -> Spec:
-    """Variants by name, each a training."""
+    """A table with a variant for each training."""
 
     def methods(suite: Suite) -> list[Merging]:
         found = trainings(suite)
@@ -142,7 +142,7 @@ STRENGTHS = (0.3, 1.0, 10.0)
 
 
 def refreshings(suite: Suite) -> list[Merging]:
-    """The suite's own settings, and what differs from them."""
+    """The suite's own settings, and variations of them."""
     own, plain = suite.refresh, Merging("none", linear, saw.LABELS, saw.NOTHING, total)
     configs = {
         "refreshed": own,
@@ -164,7 +164,7 @@ def refresh_entry(experiment: Experiment, method: Merging) -> Entry:
 
 
 def _judged(first: Vectors, now: Vectors) -> Numbers:
-    """Of the refreshes, where there are some."""
+    """Numbers about the refreshes, if there are any."""
     facts = [vector.refresh.facts for vector in now.values() if vector.refresh is not None]
     if not facts:
         return {}

@@ -1,4 +1,4 @@
-"""Unseen tasks: what a model of some tasks of the pool does to those that it has not met."""
+"""Unseen tasks: the effect of a model of some tasks of the pool on tasks that it has not seen."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jobs.experiments.table import Entry, Numbers, Spec, shares
 from jobs.experiments.tables.addition import numbers
 from tacl.evaluation.metrics import absolute
 
-LEFT_OUT = 2  # the last ones of the pool
+LEFT_OUT = 2  # the last tasks of the pool
 ABOUT = (
     "A model of all tasks of the pool but the last two, on the test rows of those two (*unseen*) "
     "and of its own tasks (*seen*). Neither labels nor inputs of the two were seen by any training "
@@ -40,7 +40,7 @@ def entry(experiment: Experiment, method: Merging) -> Entry:
 
 
 def without_last(experiment: Experiment) -> Experiment:
-    """The same bench with a smaller pool; what was left out is a target."""
+    """The same experiment with a smaller pool; the tasks that are left out are targets."""
     tasks = experiment.suite.tasks
     targets = experiment.suite.targets + tasks[-LEFT_OUT:]
     suite = replace(experiment.suite, tasks=tasks[:-LEFT_OUT], targets=targets)
