@@ -1,5 +1,5 @@
-"""`tacl bench`: what a step, a sum, an evaluation and a submission cost, as ratios of one run.
+"""`tacl bench`: the cost of a step, a sum, an evaluation and a submission, as ratios within a run.
 
-`timing.py` takes turns and takes medians, `encoders.py` has the encoders by name; every other file
-is one bench, or a part of one.
+`timing.py` runs contestants in turns and takes medians, `encoders.py` has the encoders by name;
+every other file is one bench, or a part of one.
 """

@@ -1,4 +1,4 @@
-"""What each task cost a home when it arrived, as its registry has it: `tacl bench arrivals`."""
+"""What each task of a home cost when it arrived, read from the registry: `tacl bench arrivals`."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ KINDS: dict[RunKind, str] = {
     "refresh": "refreshing",
     "fit": "fitting heads",
 }
-LAST = 4  # arrivals that a line of the summary is the mean of
+LAST = 4  # arrivals averaged in a line of the summary
 
 
 @dataclass
 class ArrivalTimes:
-    """Seconds that runs took from their start to their end, by kind. What was accepted once the
-    vector of a task was there, and before the next one's, is what its arrival caused."""
+    """Seconds that runs took from start to end, by kind. An arrival caused the runs that were
+    accepted after the vector of its task existed, and before the next task's did."""
 
     task: str
     training: float
@@ -35,17 +35,17 @@ class ArrivalTimes:
 
     @property
     def upkeep(self) -> float:
-        """Of vectors: what the budget of arrivals is for."""
+        """Seconds of work on vectors, which the budget of arrivals is for."""
         return self.seconds["measure"] + self.seconds["refresh"]
 
     @property
     def all(self) -> float:
-        """With the heads, which are fitted beside that budget."""
+        """Seconds including the fits of heads, which do not count for the budget."""
         return self.upkeep + self.seconds["fit"]
 
 
 def arrivals(runs: Sequence[RunRecord]) -> list[ArrivalTimes]:
-    """Of runs that are done, in the order in which the vectors came."""
+    """The arrivals, from finished runs, in the order in which the vectors were made."""
     trainings = sorted((r for r in runs if r.kind == "train"), key=lambda run: run.ended or 0.0)
     found = [ArrivalTimes(run.task or "", _seconds(run)) for run in trainings]
     came = [run.ended or 0.0 for run in trainings]
@@ -62,7 +62,7 @@ def _seconds(run: RunRecord) -> float:
 
 
 def bench_arrivals(home: Home) -> list[ArrivalTimes]:
-    """Raises BadConfig where no task has a vector yet."""
+    """The arrivals of a home. Raises BadConfig if no task has a vector yet."""
     home.founded()
     with closing(Registry(home.registry_url)) as registry:
         found = arrivals(registry.runs((RunState.DONE,), kinds=("train", *KINDS)))
@@ -72,7 +72,7 @@ def bench_arrivals(home: Home) -> list[ArrivalTimes]:
 
 
 def markdown(found: Sequence[ArrivalTimes], picture: str | None) -> str:
-    """`picture`: its file, beside that of the table."""
+    """`picture`: name of its file, beside that of the table."""
     heads = ("arrival", "task", "training", *KINDS.values(), "runs")
     heads += ("upkeep / training", "all / training")
     rows = [
@@ -98,7 +98,7 @@ def markdown(found: Sequence[ArrivalTimes], picture: str | None) -> str:
 
 
 def _shares(found: Sequence[ArrivalTimes]) -> str:
-    """Of training: upkeep, and all."""
+    """Upkeep, and all work after the training, as shares of the training."""
     training = sum(one.training for one in found)
     upkeep, everything = sum(one.upkeep for one in found), sum(one.all for one in found)
     return f"{upkeep / training:.2f}, all {everything / training:.2f}"
@@ -111,7 +111,7 @@ def _sizes(found: Sequence[ArrivalTimes]) -> str:
 
 
 def picture(found: Sequence[ArrivalTimes], path: Path) -> None:
-    """Seconds over arrivals, one kind on the other; and the training."""
+    """Seconds over arrivals, the kinds stacked, and the training."""
     from jobs.console.plots import drawing
 
     numbers = range(1, len(found) + 1)

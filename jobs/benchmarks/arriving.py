@@ -1,4 +1,4 @@
-"""What the arrival of a task costs the coordinator and makes the registry write."""
+"""What the arrival of a task costs the coordinator, and how much the registry writes."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ from jobs.benchmarks.fleet import IdleLauncher
 from jobs.benchmarks.population import Population, Say, Size, made_up
 
 ARRIVALS = 5
-MET = 8  # tasks on whose probes a new vector is measured at once
+MET = 8  # tasks on whose probe rows a new vector is measured at once
 
 
 @dataclass(frozen=True)
 class ArrivalCost:
-    """CPU milliseconds, and bytes that were written to files: of the vector with its row of the
-    matrix, and its column under as many older vectors as are measured at once."""
+    """CPU milliseconds, and bytes written to files: for the vector with its row of the matrix, and
+    for its column, under as many older vectors as are measured at once."""
 
     cpu_ms: float
     written: int
 
 
 def arrival(population: Population, coordinator: Coordinator) -> ArrivalCost:
-    """Of one more task of this home: the median of some, for now and then the database moves what
-    it wrote to its place."""
+    """The cost of one more task of this home. A median of several, as the database now and then
+    moves what it has written."""
     found = [_arrival(population, coordinator, number) for number in range(ARRIVALS)]
     spent, written = (statistics.median(one) for one in zip(*found, strict=True))
     return ArrivalCost(spent, int(written))
 
 
 def in_small_homes(counts: Iterable[int], say: Say) -> dict[int, ArrivalCost]:
-    """Of one more task of homes of so many, by their number."""
+    """The cost of one more task in homes of these numbers of tasks, by number."""
     found = dict[int, ArrivalCost]()
     for tasks in counts:
         say(f"an arrival at {tasks} tasks")

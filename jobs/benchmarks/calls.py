@@ -1,4 +1,4 @@
-"""A call of the control plane and what it costs, as benches make them; and who asks it."""
+"""A call of the control plane and its cost, as benches make them, and its callers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Ask = Callable[[int], object]  # the row-th time
 
 
 class Call(NamedTuple):
-    """`rare`: a tenth of the rounds is enough for it; `most`: it can be asked so often."""
+    """`rare`: a tenth of the rounds is enough; `most`: how often it can be made."""
 
     who: str
     what: str
@@ -38,8 +38,7 @@ class Spread(NamedTuple):
 
 @dataclass(frozen=True)
 class CallCost:
-    """Of one call: milliseconds by the clock and of the processor, and bytes of the answer as
-    JSON."""
+    """The cost of one call: milliseconds of wall clock and CPU, and bytes of the answer as JSON."""
 
     who: str
     what: str
@@ -68,12 +67,12 @@ def _spread(values: Sequence[float]) -> Spread:
 
 
 def each(method: Callable[..., object], *columns: Sequence[object], **named: object) -> Ask:
-    """With what the columns have for the round; `named` are the same in all."""
+    """Calls with the elements of the columns for the round; `named` are the same in all rounds."""
     return lambda row: method(*(column[row] for column in columns), **named)
 
 
 class Turns:
-    """By round, whose turn it is and what about: drawn, the same in every bench."""
+    """The user, task and other arguments of each round: drawn, the same in every bench."""
 
     def __init__(self, population: Population, rounds: int) -> None:
         chosen = np.random.default_rng(0)
@@ -86,10 +85,10 @@ class Turns:
         self.moved = [int(n) for n in chosen.integers(1, self.versions + 1, rounds)]
         some = [sorted({*self.tasks[row : row + 5]}) for row in range(rounds)]
         self.terms = [[f"+{task}" for task in tasks] for tasks in some]
-        self.names = [f"new{row}" for row in range(rounds)]  # of tasks and users to come
+        self.names = [f"new{row}" for row in range(rounds)]  # of new tasks and users
 
     def new(self, verb: str) -> list[RequestContext]:
-        """Requests that change something, of the user of the round."""
+        """Requests of the user of each round, with ids, as for calls that change something."""
         asked = zip(self.whose, self.admin(verb), strict=True)
         return [of.model_copy(update={"request_id": one.request_id}) for of, one in asked]
 
@@ -97,5 +96,5 @@ class Turns:
         return [RequestContext(request_id=f"bench: {verb} {row}") for row in range(self.rounds)]
 
     def moves(self, move_alias: Callable[..., object], name: str) -> Ask:
-        new = self.admin(f"move {name}")  # the tasks are of others
+        new = self.admin(f"move {name}")  # the tasks have other owners
         return lambda row: move_alias(new[row], self.tasks[row], name, self.moved[row], ANY)

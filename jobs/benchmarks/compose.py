@@ -1,8 +1,8 @@
-"""What a sum of vectors costs, and a step that learns its coefficients, against moving the bytes.
+"""The cost of a sum of vectors, and of a step that learns its coefficients, against a copy.
 
-The vectors are made up, written to disk and mapped, as a home keeps them. Sums and copies are
-written into memory that is there already: new pages from the system cost more than a sum does, and
-are counted apart (`fresh_s`).
+The vectors are random, written to disk and mapped, as a home stores them. Sums and copies are
+written into existing memory: new pages from the system cost more than a sum does, and are measured
+separately (`fresh_s`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tacl.errors import BadConfig
 from tacl.vectors import Params, TaskVector, params
 
 COUNTS = (2, 8, 22)
-PLAIN_UP_TO = 8  # scaled copies of more would not fit into the memory of a small machine
+PLAIN_UP_TO = 8  # scaled copies of more vectors would not fit into the memory of a small machine
 ATLAS_COUNT = 8
 
 
@@ -44,7 +44,7 @@ def bench_compose(
 
 @contextmanager
 def vectors_on_disk(one: Subject, count: int) -> Iterator[list[TaskVector]]:
-    """`count` different vectors of all trained blocks, mapped from files that then go away."""
+    """`count` different vectors of all trained blocks, mapped from files that are deleted later."""
     tau = small_tau(one)
     needed = count * sum(value.nbytes for value in tau.values())
     with tempfile.TemporaryDirectory() as folder:
@@ -53,7 +53,7 @@ def vectors_on_disk(one: Subject, count: int) -> Iterator[list[TaskVector]]:
 
 
 def _require_room(needed: int, folder: Path) -> None:
-    """Vectors that memory does not hold would be read from disk at every pass."""
+    """Vectors that do not fit into memory would be read from disk at every pass."""
     room = min(psutil.virtual_memory().available // 2, shutil.disk_usage(folder).free)
     if needed > room:
         raise BadConfig(
@@ -90,14 +90,14 @@ def bench_sum(vectors: Sequence[TaskVector], rounds: int, device: str, say: Say)
 
 
 def _copy(vectors: Sequence[TaskVector], buffer: Params) -> None:
-    """Every byte of the vectors read, and written once."""
+    """Read every byte of the vectors, and write it once."""
     for vector in vectors:
         for name, block in vector.blocks.items():
             buffer[name].copy_(block.dense())
 
 
 def plainly(vectors: Sequence[TaskVector], coefficients: Sequence[float]) -> Params:
-    """Scaled copies of all vectors, added up."""
+    """The sum of scaled copies of all vectors."""
     scaled = [params.scale(c, v.to_params()) for c, v in zip(coefficients, vectors, strict=True)]
     return {name: torch.stack([s[name] for s in scaled]).sum(0) for name in scaled[0]}
 
@@ -124,11 +124,11 @@ def bench_atlas(
 
 
 def _weights_alone(encoder: nn.Module, vectors: Sequence[TaskVector]) -> Run:
-    """All composed blocks, and the gradient of every coefficient from a gradient of the blocks."""
+    """All composed blocks, and the gradient of every coefficient from those of the blocks."""
     theta0 = dict(encoder.named_parameters())
     size, device = (len(vectors), len(vectors[0].blocks), 1), next(encoder.parameters()).device
     lambda_TBK = torch.full(size, 0.1, device=device, requires_grad=True)
-    known_TK = [[0.1]] * len(vectors)  # read from no device
+    known_TK = [[0.1]] * len(vectors)  # known without reading from the device
     gradients = {name: torch.randn_like(theta0[name]) for name in vectors[0].blocks}
 
     def run() -> None:
@@ -141,7 +141,7 @@ def _weights_alone(encoder: nn.Module, vectors: Sequence[TaskVector]) -> Run:
 
 
 def _read(vectors: Sequence[TaskVector]) -> None:
-    """One pass over the vectors that does next to nothing with them."""
+    """One pass over the vectors that does almost nothing with them."""
     for vector in vectors:
         for block in vector.blocks.values():
             block.dense().sum()

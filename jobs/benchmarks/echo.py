@@ -1,4 +1,4 @@
-"""What Ray Serve itself costs: a deployment that does no work, and answers with as many
+"""The cost of Ray Serve itself: a deployment that does no work, and answers with as many
 probabilities as ours does."""
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from starlette.responses import JSONResponse
 from cluster.serving.app import LOGGING
 
 HOST = "127.0.0.1"
-MODEL = "echo"  # the digest of the model that all users are said to have
+MODEL = "echo"  # digest of the model of all users
 
 
 class Echo:
-    """Answers what is posted with one answer for each of its inputs, and what is only read with
-    what is told of its path; both after so many seconds."""
+    """Answers a POST with one answer for each input, and a GET with what `told` has for the path;
+    both after `seconds`."""
 
     def __init__(self, answer: Mapping[str, Any], told: Mapping[str, Any], seconds: float) -> None:
         self._answer, self._told, self._seconds = answer, told, seconds
@@ -36,7 +36,7 @@ class Echo:
 
 
 class Expected:
-    """The requests of `load.Oracle`, of which one answer is right."""
+    """The requests of `load.Oracle`, with a single right answer."""
 
     def __init__(self, encoded: Sequence[str], answer: Mapping[str, Any]) -> None:
         self.encoded, self._answer = encoded, answer

@@ -1,7 +1,7 @@
-"""Encoders by name, with weights or without: what a step costs does not depend on their values.
+"""Encoders by name, with or without weights: the cost of a step does not depend on their values.
 
-As a base is written, SCHEME:NAME[@WEIGHTS][?size=N]; without weights, and for a text encoder
-without files, they are random. `hf:minilm` and `hf:bert` are shapes of text encoders.
+Names are those of bases, SCHEME:NAME[@WEIGHTS][?size=N]; without weights, and for a text encoder
+without files, weights are random. `hf:minilm` and `hf:bert` are shapes of text encoders.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ SHAPES: dict[str, dict[str, int]] = {
 
 @dataclass(frozen=True)
 class Subject:
-    """An encoder in eval mode, the blocks that are trained, and batches of made-up inputs; to those
-    who collate, a backbone whose inputs are ready already."""
+    """An encoder in eval mode, the blocks that are trained, and batches of random inputs. It also
+    acts as a backbone whose inputs are already prepared."""
 
     encoder: nn.Module
     trainable: tuple[str, ...]
@@ -42,15 +42,15 @@ class Subject:
             return self.encoder(self.batch(1, torch.Generator())).shape[-1]
 
     def linearized(self, device: str, dtype: torch.dtype | None = None) -> LinearizedEncoder:
-        """A module of its own weights."""
+        """A module with weights of its own."""
         return LinearizedEncoder(copy.deepcopy(self.encoder).to(device), self.trainable, dtype)
 
     def on(self, device: str) -> Any:
-        """With weights of its own; as a backbone."""
+        """A copy with weights of its own, as a backbone."""
         return replace(self, encoder=copy.deepcopy(self.encoder).to(device))
 
     def items(self, batch: Batch) -> list[Item]:
-        """Pictures, or the tokens of texts that are all of one length."""
+        """Pictures, or the tokens of texts, which all have one length."""
         return list(batch if isinstance(batch, Tensor) else batch["input_ids"])
 
     def collate(self, items: Sequence[Item]) -> Batch:
@@ -65,7 +65,7 @@ class Subject:
 
 
 def subject(text: str) -> Subject:
-    """Raises BadBase and BaseNotFound."""
+    """The encoder of that name. Raises BadBase and BaseNotFound."""
     spec = BaseSpec.parse(text)
     makers = {"open_clip": _random_clip, "timm": _random_vision, "hf": _random_text}
     stored = spec.scheme == "embedded" or spec.weights or spec.is_folder

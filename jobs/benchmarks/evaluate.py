@@ -1,8 +1,8 @@
-"""What it costs to evaluate all pairs of vectors on all tasks: additions, or dual passes.
+"""The cost of evaluating all pairs of vectors on all tasks: by additions, or by dual passes.
 
-The linearized model is linear in tau, so f(x) and J(x) tau_t, kept once for every row and vector,
-give every sum (`tacl.evaluation.tangents`). The other way is a dual pass of every sum over every
-row; one sum on one task is run and the rest follows by counting.
+The linearized model is linear in tau, so f(x) and J(x) tau_t, stored once for every row and vector,
+give every sum (`tacl.evaluation.tangents`). The alternative is a dual pass of every sum over every
+row; one sum on one task is timed, and the rest is computed from the counts.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ VECTORS, TASKS = 8, 8
 
 
 class EvaluationCase:
-    """So many rows of one task and its head, several vectors, and their cached tangents."""
+    """`rows` rows of one task and its head, several vectors, and their cached tangents."""
 
     def __init__(self, one: Subject, rows: int, device: str) -> None:
         tau, self.module = small_tau(one), one.linearized(device)
@@ -51,7 +51,7 @@ class EvaluationCase:
 
 
 def bench_evaluate(model: str, rows: int, rounds: int, device: str, say: Say) -> dict[str, Any]:
-    """`rows` of each task."""
+    """`rows`: of each task."""
     task = EvaluationCase(subject(model), rows, device)
     pairs = task.pairs()
     field: dict[str, Run] = {

@@ -1,4 +1,4 @@
-"""Every call of a user, a learner, the page and a server, in an order in which none disturbs the
+"""Every call of a user, a learner, the page and a server, in an order in which none affects the
 next."""
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from jobs.benchmarks.people import accounts, models
 from jobs.benchmarks.population import Population
 from jobs.benchmarks.trainings import changes, trainings
 
-UNMEASURED = {  # methods of the coordinator, and why they are held to no goal
+UNMEASURED = {  # methods of the coordinator, and why they have no goal
     "references": "it tells `tacl doctor` of every file of a home",
     "collect": "it looks at every file of a home; how long it holds the lock is told with the fits",
 }
@@ -57,9 +57,9 @@ def _page(asking: Turns, call: Coordinator) -> Iterator[Call]:
 
 
 def _server(asking: Turns) -> Iterator[Call]:
-    """What its process reads of the registry itself, beside the coordinator of the same home."""
+    """Reads of the registry in a server's process, beside the coordinator of the same home."""
     users, whose, tasks = asking.users, asking.whose, asking.tasks
-    pages = [(None, f"{task}@v1") for task in tasks]  # of the vectors of all, after this one
+    pages = [(None, f"{task}@v1") for task in tasks]  # of the vectors of all tasks, after this one
     with closing(opened(asking.population.home)) as reader:
         yield Call("server", "whose token", lambda row: reader.holders([hashed(users[row])]))
         yield Call("server", "model of a user", lambda row: reader.compositions([users[row]]))
@@ -70,7 +70,7 @@ def _server(asking: Turns) -> Iterator[Call]:
 
 
 def opened(home: Home) -> Reader:
-    """It has read what its answers need beside the registry, as with its first question."""
+    """A reader that has already read what its answers need beside the registry."""
     reader = Reader(home, note=lambda hashes: None)
     reader.compositions([])
     return reader

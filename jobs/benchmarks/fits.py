@@ -1,6 +1,6 @@
-"""What fits of heads cost the coordinator of a home, for `tacl bench scale`: a champion is moved,
-and with each fit that follows one ends and the next is asked for and begins. What they find is made
-up. A tick does much beside the lock, so how long it is held is told with the processor's time.
+"""The cost of fits of heads for the coordinator of a home, for `tacl bench scale`: a champion is
+moved; with each fit that follows, one fit ends and the next is requested and starts. Their results
+are made up. A tick does much outside the lock, so the time under the lock is shown beside CPU time.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MOVES = 2  # of a champion: each is followed by a fit for everybody, and one for
 
 
 class Step(NamedTuple):
-    """The longest of its kind: CPU milliseconds under the lock at once, and in all."""
+    """The most that a step of its kind took: CPU ms in one time under the lock, and in all."""
 
     what: str
     held_ms: float
@@ -35,11 +35,11 @@ class Step(NamedTuple):
 
 
 class FittingLauncher(IdleLauncher):
-    """Starts nothing; what fits heads has found them by the next tick."""
+    """Starts nothing; a fit has its heads by the next tick."""
 
     def __init__(self) -> None:
         self.fits: dict[str, FitWork] = {}
-        self.blobs: Blobs | None = None  # what was fitted lies there
+        self.blobs: Blobs | None = None  # where the fitted heads are stored
 
     def start(self, work: Work, needs: Needs) -> str:
         if isinstance(work, FitWork):
@@ -64,7 +64,7 @@ def steps(
     launcher: FittingLauncher,
     held: Sequence[Hold],
 ) -> list[Step]:
-    """`held`: grows with each time under the lock."""
+    """The cost of each kind of step. `held`: grows with each time under the lock."""
     launcher.blobs = population.home.blobs()
     found: dict[str, Step] = {}
     for what, ask in _asked(population, coordinator, launcher):

@@ -1,10 +1,10 @@
-"""How many learners one coordinator carries: `tacl bench scale --fleet N`.
+"""How many learners one coordinator can serve: `tacl bench scale --fleet N`.
 
 The coordinator is an actor of a Ray cluster of its own, with its ticks, its registry and its files.
-Its learners only ask: each takes a lease of as many steps as it does in the seconds that the
-coordinator said with the one before, and tells how far it is, as one that trains. Meanwhile tasks
-arrive whose samples all of them are told of. What their processes and Ray itself take of the
-processors is not counted.
+Its learners only make requests: like a training, each takes a lease of the steps that it does in
+the seconds that the previous answer named, and reports its progress. Meanwhile tasks arrive that
+share samples, and all learners are informed of them. CPU time of the learners' processes and of Ray
+itself is not counted.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from jobs.benchmarks.population import Say, Size, made_up
 
 HOME = Size(tasks=10, versions=2, compositions=0, rows=16)
 RATE = 10  # optimizer steps of a learner, a second
-ASKING = 20.0  # seconds that a fleet of each size asks for
+ASKING = 20.0  # seconds of requests by a fleet of each size
 ARRIVES = 5.0  # seconds between two tasks that share their samples
-SETTLED, ROUNDS = 0.1, 6  # change of a lease that is none; of fleets that ask until then, at most
-PERIOD = 0.2  # seconds between two ticks, as of the actor
-PROCESSES, CPUS = 2, 2  # that learners share; of the cluster
-STEP_MS, CORE = 1000 / RATE, 0.5  # goals: the longest wait, and of one core
-GROWTH, FURTHEST = 1.5, 8  # of a fleet to the one before, and to what was asked for
+SETTLED, ROUNDS = 0.1, 6  # change of a lease that counts as none; most fleets until then
+PERIOD = 0.2  # seconds between two ticks, as in the actor
+PROCESSES, CPUS = 2, 2  # shared by the learners; of the cluster
+STEP_MS, CORE = 1000 / RATE, 0.5  # goals: the longest wait, the share of one core
+GROWTH, FURTHEST = 1.5, 8  # of one fleet to the next, and to what was requested
 
 
 class IdleLauncher:
@@ -81,16 +81,16 @@ class IdleLauncher:
 
 @dataclass(frozen=True)
 class Fleet:
-    """What learners of this number asked, and waited."""
+    """The requests of a number of learners, and how long they waited."""
 
     learners: int
     answers: int
     seconds: float
-    cpu: float  # seconds that the coordinator's process took of the processors
+    cpu: float  # CPU seconds of the coordinator's process
     wait_p50: float  # milliseconds
     wait_p99: float
-    lease: float  # seconds, as the coordinator says
-    beyond: bool = False  # whether they are more than were asked for, to find out how far it goes
+    lease: float  # seconds, set by the coordinator
+    beyond: bool = False  # whether it has more learners than requested, to find the limit
 
     @property
     def is_carried(self) -> bool:
@@ -99,17 +99,17 @@ class Fleet:
 
     @property
     def core(self) -> float:
-        """Of one core, the share that as many learners need, each answered in time."""
+        """The share of one core that these learners need if each is answered in time."""
         return self.learners / self.lease * self.cpu / self.answers
 
 
 class Answer(NamedTuple):
     wait: float  # milliseconds
-    lease: float  # seconds that the next is to be of
+    lease: float  # seconds of the next lease
 
 
 class WatchedFleet(WatchedCoordinator):
-    """A coordinator as it is, but that the launcher of its runs starts nothing."""
+    """A real coordinator, except that its launcher starts nothing."""
 
     def __init__(self, home: str) -> None:
         self._coordinator, self._turn = Coordinator(home, IdleLauncher()), threading.Lock()
@@ -126,15 +126,15 @@ class WatchedFleet(WatchedCoordinator):
 
 
 class Learners:
-    """Some of a fleet, in one process."""
+    """A part of a fleet, in one process."""
 
     def __init__(self, coordinator: Any) -> None:
         self._coordinator = coordinator
-        self._next: dict[str, int] = {}  # the step that each is at
+        self._next: dict[str, int] = {}  # the step that each has reached
 
     async def ask(self, runs: Sequence[str], lease: float, seconds: float) -> list[Answer]:
-        """What these were answered, whose first leases are of so many seconds, spread over these;
-        they ask for `seconds`."""
+        """The answers to these runs, which request leases for `seconds`. Their first leases have
+        `lease` seconds, and start spread over that time."""
         until = time.monotonic() + seconds
         begins = np.arange(len(runs)) * lease / max(1, len(runs))
         asked = (self._train(*one, lease, until) for one in zip(runs, begins, strict=True))
@@ -157,7 +157,7 @@ class Learners:
 
 
 def bench_fleet(most: int, say: Say) -> list[Fleet]:
-    """No other trainings run."""
+    """Fleets of growing size on a cluster without other trainings."""
     import ray
 
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
@@ -180,7 +180,7 @@ def bench_fleet(most: int, say: Say) -> list[Fleet]:
 
 
 def growing(most: int, measured: Callable[[int], Fleet]) -> list[Fleet]:
-    """Fleets of a quarter of `most`, of half, and of all; where that goes well, larger ones until
+    """Fleets of a quarter of `most`, of half, and of all; if all goals are met, larger ones until
     one misses a goal."""
     found = [measured(learners) for learners in (most // 4, most // 2, most) if learners]
     while found[-1].is_carried and (more := ceil(GROWTH * found[-1].learners)) <= FURTHEST * most:
@@ -189,8 +189,8 @@ def growing(most: int, measured: Callable[[int], Fleet]) -> list[Fleet]:
 
 
 def fleet_of(home: Path, say: Say) -> tuple[Iterator[Submission], Iterator[Submission]]:
-    """Tasks of a new home, without end: of learners, which share no samples, for a home has few
-    tasks to so many learners; and others that do, of which every learner is told."""
+    """Endless tasks of a new home: those of learners, which share no samples, as a home has few
+    tasks compared with so many learners; and others that do, of which every learner is informed."""
     population = made_up(home, HOME, say)
     blob = store_shard(population.home.blobs(), ["one", "other"], [False, True])
     sharing = (population.newcomer(f"newcomer{number}", blob) for number in count())
@@ -202,8 +202,8 @@ def fleet_of(home: Path, say: Say) -> tuple[Iterator[Submission], Iterator[Submi
 
 
 def settled(ask: Callable[[float], Sequence[Answer]]) -> float:
-    """The lease that learners are told once all were told it: the first answers tell each of the
-    tasks that are there, and cost the coordinator more than those that follow."""
+    """The length of leases once it is stable: the first answers list all existing tasks, and cost
+    the coordinator more than those that follow."""
     lease = LONGEST
     for _ in range(ROUNDS):
         told = median(answer.lease for answer in ask(lease))

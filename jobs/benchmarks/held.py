@@ -1,4 +1,4 @@
-"""For how long the coordinator's lock is held, each time, and by which of its methods."""
+"""How long the coordinator's lock is held each time, and by which of its methods."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from cluster.coordinator.lock import Lock
 
 
 class Hold(NamedTuple):
-    """One time under the lock: milliseconds of the processor and by the clock, which also sees what
-    was waited for; of which method."""
+    """One time under the lock: milliseconds of CPU and of wall clock, which includes waiting, and
+    the method."""
 
     cpu: float
     clock: float
@@ -20,7 +20,7 @@ class Hold(NamedTuple):
 
 
 class Held(Lock):
-    """Notes for how long it is held."""
+    """Records how long it is held."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class Held(Lock):
 
 
 def _public(frame: FrameType) -> str:
-    """The method that somebody called, of whatever it is made of."""
+    """The public method that was called, above any private ones."""
     while frame.f_code.co_name.startswith("_") and frame.f_back is not None:
         frame = frame.f_back
     return frame.f_code.co_name

@@ -1,8 +1,8 @@
-"""Trainings that wait in a queue: by learners that go on with the next, and by a process for each.
+"""Queued trainings: learners that continue with the next one, against a process for each.
 
-Each way has a cluster of its own, the embedded encoder and generated pictures; both are told the
-same, and take turns. What counts is the time until the last has its vector, and what all processes
-of the cluster took of the processors, which other work on the machine does not change.
+Each way has a cluster of its own, the embedded encoder and generated pictures; both get the same
+requests, and take turns. Measured are the time until the last training has its vector, and the CPU
+time of all processes of the cluster, which other work on the machine does not change.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from jobs.console.own_cluster import own_cluster
 from tacl import embedded
 
 ROWS, CPUS = 400, 2
-WAYS = {"alone": 1, "reused": RUNS}  # pieces of work of one process
+WAYS = {"alone": 1, "reused": RUNS}  # the most pieces of work of one process
 POLL = 0.25  # seconds
 
 
 class Took(NamedTuple):
-    """Seconds by the clock, and of the processors."""
+    """Seconds of wall clock and of CPU."""
 
     seconds: float
     cpu: float
 
 
 def bench_learners(runs: int, steps: int, rounds: int, say: Say) -> dict[str, Any]:
-    """Medians over the rounds; ratios are those within a round."""
+    """Medians over the rounds; ratios are within a round."""
     found: dict[str, list[Took]] = {way: [] for way in WAYS}
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as place:
         folder = Path(place)
@@ -76,8 +76,8 @@ def took(folder: Path, home: str, most: int, runs: int, steps: int) -> Took:
 
 
 class CpuSpent:
-    """Seconds of the processors that the processes of a cluster take inside the block, but for
-    what each takes after the last look at it."""
+    """CPU seconds of the processes of a cluster within the block, except what each uses after it
+    was last seen."""
 
     def __init__(self, client: Client) -> None:
         self._head = head_of(client.home)

@@ -1,7 +1,7 @@
-"""Many users ask over HTTP, each with a recipe of their own; replicas may be killed meanwhile.
+"""Many users query over HTTP, each with a recipe of their own; replicas may be killed meanwhile.
 
-Every answer is compared with that of the user's own model, recomputed by cached tangents: additions
-only, and no pass of the server's. What is answered with "not now" is asked again and counted.
+Every answer is compared with that of the user's own model, recomputed from cached tangents by
+additions, without a pass of the server. Requests answered "not now" are repeated and counted.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ from tacl.heads.columns import Columns
 
 VECTORS = 8
 OF_EACH = 4  # vectors in a recipe
-CLOSE = 1e-4  # between a probability and the recomputed one
-PATIENCE = 120.0  # seconds until an answer must have come
+CLOSE = 1e-4  # tolerance between a probability and the recomputed one
+PATIENCE = 120.0  # seconds within which an answer must come
 VICTIMS = ("predictor", "predictor", "ingress")  # deployments whose replicas are killed, in turn
 
 Expected = dict[str, dict[str, float]]  # task -> class -> probability
 
 
 def recipe_of(user: int) -> dict[str, float]:
-    """Another one for every user: which vectors, and how much of each."""
+    """A different recipe for every user: which vectors, and their coefficients."""
     choose = random.Random(user)
     tasks = choose.sample(range(VECTORS), OF_EACH)
     return {f"t{t}": round(choose.uniform(0.1, 1.5), 6) for t in sorted(tasks)}
 
 
 def terms_of(recipe: Mapping[str, float]) -> list[str]:
-    """Pinned: a refresh meanwhile makes another version the champion."""
+    """Terms with pinned versions: a refresh meanwhile makes another version the champion."""
     return [f"+{coefficient}*{task}@v1" for task, coefficient in recipe.items()]
 
 
 class Right(Protocol):
-    """Pictures as they are sent, and which answers about them are right."""
+    """Pictures as they are sent, and which answers to them are right."""
 
     encoded: Sequence[str]
 
@@ -58,9 +58,9 @@ class Right(Protocol):
 
 
 class Oracle:
-    """What users must be told about each picture: of a model whose vectors are all in `refs`,
-    default those of every task, each probability; of any other, which tasks answer. `recipe`: of
-    a user."""
+    """The right answers to each picture: every probability, for a model whose vectors are all in
+    `refs` (default: those of every task); for any other, only which tasks answer. `recipe`: of a
+    user."""
 
     def __init__(
         self,
@@ -91,19 +91,19 @@ class Oracle:
         ]
 
     def is_right(self, user: int, picture: int, answer: Mapping[str, Any]) -> bool:
-        """`answer`: {task: [[class, probability], ...]}."""
+        """Whether it is right; `answer`: {task: [[class, probability], ...]}."""
         tasks = self._recipe(user).keys()
         if tasks <= self.heads.keys():
             return is_close(self.expected(user)[picture], answer)
         return answer.keys() == tasks
 
     def answer(self, user: int) -> dict[str, Any]:
-        """About the first picture, as a server sends it."""
+        """The answer to the first picture, as a server sends it."""
         told = self.expected(user)[0].items()
         return {task: [[*one] for one in shares.items()] for task, shares in told}
 
     def mistakable(self, pairs: int) -> int:
-        """Of so many pairs of users, how many might be given each other's answer unnoticed."""
+        """How many of `pairs` pairs of users might get each other's answer unnoticed."""
         others = ((user, self.answer((user + 1) % pairs)) for user in range(pairs))
         return sum(self.is_right(user, 0, answer) for user, answer in others)
 
@@ -118,7 +118,7 @@ def is_close(expected: Expected, answer: Mapping[str, Any]) -> bool:
 
 @dataclass(frozen=True)
 class LoadPlan:
-    """Requests of so many pictures each; replicas are killed at even shares of them."""
+    """Requests of `pictures` pictures each; `kills` replicas are killed at even intervals."""
 
     requests: int
     at_once: int
@@ -128,16 +128,16 @@ class LoadPlan:
 
 @dataclass
 class LoadResult:
-    """Of requests that were answered: seconds of each, and how many answers were wrong."""
+    """Of answered requests: seconds of each, and how many answers were wrong."""
 
     latencies: list[float] = field(default_factory=list)
     wrong: int = 0
-    again: Counter[str] = field(default_factory=Counter)  # why something was asked again
+    again: Counter[str] = field(default_factory=Counter)  # why requests were repeated
     killed: Counter[str] = field(default_factory=Counter)
 
 
 class Person(NamedTuple):
-    """Who asks, with which token, and the digest of their model."""
+    """A user, their token, and the digest of their model."""
 
     name: str
     token: str
@@ -145,7 +145,7 @@ class Person(NamedTuple):
 
 
 class LoadGenerator:
-    """Requests to `url`: people in turn, or in the `order` of their numbers, each about the next
+    """Requests to `url`: users in turn, or in the `order` of their numbers, each about the next
     pictures."""
 
     def __init__(
@@ -159,9 +159,9 @@ class LoadGenerator:
         self._order = order or list(people)
 
     def ask(self, work: LoadPlan, head: int = 0, say: Say = print) -> LoadResult:
-        """The killed are below the process `head`.
+        """Make the requests. The replicas that are killed are below the process `head`.
 
-        Raises TimeoutError when a request gets no answer for two minutes.
+        Raises TimeoutError if a request gets no answer for two minutes.
         """
         return asyncio.run(self._ask(work, head, say))
 
@@ -187,7 +187,7 @@ class LoadGenerator:
             tally.wrong += self._wrong(user, chosen, told)
 
     def _wrong(self, user: int, pictures: Sequence[int], told: Mapping[str, Any]) -> int:
-        """How many of the answers."""
+        """How many of the answers are wrong."""
         person = self._people[user]
         own = (told["user"], told["digest"]) == (person.name, person.digest)
         answers = told["answers"]
@@ -220,14 +220,14 @@ class LoadGenerator:
 
 
 class Readers(LoadGenerator):
-    """Who asks for nothing but what is written in the registry: `path`, with their name in it."""
+    """Requests that only read the registry: GET of `path`, with the user's name in it."""
 
     def __init__(self, url: str, path: str, *given: Any) -> None:
         super().__init__(url, *given)
         self._path = path
 
     def _wrong(self, user: int, pictures: Sequence[int], told: Mapping[str, Any]) -> int:
-        """Whether it tells of another model."""
+        """1 if the answer is about another model."""
         return self._people[user].digest not in json.dumps(told)
 
     async def _sent(
@@ -248,7 +248,7 @@ async def _killer(tally: LoadResult, work: LoadPlan, head: int, say: Say) -> Non
             await asyncio.sleep(0.02)
         victim = VICTIMS[kill % len(VICTIMS)]
         while not (pids := await asyncio.to_thread(replicas, head, victim)):
-            await asyncio.sleep(0.2)  # the one that was killed last is not there again yet
+            await asyncio.sleep(0.2)  # the one that was killed last is not back yet
         os.kill(pids[0], signal.SIGKILL)
         tally.killed[victim] += 1
         said = f"{due} of {work.requests} requests answered, {tally.wrong} answers wrong"

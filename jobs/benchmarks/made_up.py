@@ -1,5 +1,5 @@
-"""Homes whose vectors are random numbers, as after the training of their tasks: serving does not
-mind what a vector does."""
+"""Homes with random vectors, in the state after training: serving does not depend on what a vector
+does."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from tacl.embedded.parquet import png
 from tacl.heads.head import prototype_head
 from tacl.vectors.vector import TaskVector
 
-PICTURES = 16  # that are asked about
+PICTURES = 16  # that are queried
 CLASSES = ("ash", "birch", "cedar", "date")
 SIZE = 0.05  # of a block, relative to theta0's standard deviation
-WHOLE = "*"  # blocks that a vector moves: all
-SMALL = "layer2.*"  # a few: thousands of such vectors lie on any disk
+WHOLE = "*"  # the blocks that a vector moves: all
+SMALL = "layer2.*"  # a few: thousands of such vectors fit on any disk
 
 
 def founded(folder: Path, tasks: int, moved: str = WHOLE, models: int = 0) -> Population:
-    """A home with the embedded encoder and so many vectors and models, whose cluster does not
+    """A home with the embedded encoder, `tasks` vectors and `models` models, whose cluster does not
     run."""
     from cluster.learner.learner import Learner
 
@@ -70,7 +70,7 @@ def populated(
         vector = TaskVector.of_params(name, settings.base.digest, "linearized", tau)
         about = {"owner": "bench", "modality": "image", "classes": CLASSES, "shard": shard}
         task = submitted(name, data, **about, options=Options(heads="trained"))
-        scale = 16.0 + number / tasks  # so that each head is another
+        scale = 16.0 + number / tasks  # so that the heads differ
         head = prototype_head(features_ND, rows.labels, CLASSES, scale)
         blobs = materials.put(vector.save), materials.put_tensors(head.to_params())
         return Filed(task, [vector.digest], *blobs)

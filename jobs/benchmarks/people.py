@@ -1,4 +1,4 @@
-"""Calls about people: their models, and who they are."""
+"""Calls about users: their models, and their tokens."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cluster.scheduler.state import Ended
 from jobs.benchmarks.calls import Call, Turns, each
 
 MERGED = CompositionMethod(method="ties")
-DIGITS = 16  # of the sha256 of a token, by which it is named
+DIGITS = 16  # of the sha256 of a token, which identify it
 
 
 def models(asking: Turns, call: Coordinator) -> Iterator[Call]:
@@ -35,7 +35,7 @@ def models(asking: Turns, call: Coordinator) -> Iterator[Call]:
 
 
 def _evaluated(asking: Turns, call: Coordinator) -> str:
-    """An evaluation of the first user's model that is done."""
+    """A finished evaluation of the first user's model; returns the run's id."""
     run_id = call.evaluate(RequestContext(), asking.users[0], False, True).run_id
     call._registry.finish(run_id, _found(call.composition(asking.whose[0], asking.users[0])))
     call._execution.apply_events(Ended(run_id))
@@ -43,7 +43,7 @@ def _evaluated(asking: Turns, call: Coordinator) -> str:
 
 
 def _found(model: Composition) -> Evaluated:
-    """Of the form and the size that a learner finds."""
+    """A result with the form and the size of a learner's."""
     tasks = [term.vector.task for term in model.terms]
     unnamed = ["unknown", "frozen_known", "frozen_unknown"]
     kinds = ["zero_shot", "individual", "composed", "rows", *unnamed]

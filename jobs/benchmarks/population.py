@@ -1,7 +1,7 @@
-"""A home as it is after years: its registry filled in bulk, over the files of its tasks.
+"""A home as after years of use: its registry is filled in bulk, over the files of its tasks.
 
-Every row has the form and the size that the coordinator would have given it. Only how it comes
-there is other: by thousands in a transaction instead of one by one.
+Every row has the form and the size that the coordinator would give it. Only the way of writing
+differs: thousands in a transaction instead of one by one.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tacl.errors import BadConfig
 BASE = Base(spec="fake:encoder", digest="ba5e" * 16, modality="text", head_kind="text")
 TERMS = 5  # vectors in a composition
 CHUNK = 10_000  # rows in memory
-BEFORE = (0.25, 0.5, 0.75, 0.25)  # of the open tasks: earlier fits; with the last nobody answers
+BEFORE = (0.25, 0.5, 0.75, 0.25)  # of the open tasks: earlier fits; no model uses the last
 
 Say = Callable[[str], None]
 Row = dict[str, Any]
@@ -45,14 +45,14 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Size:
-    """How much there is."""
+    """The sizes of a home."""
 
     tasks: int
     versions: int  # of each task
     compositions: int  # each of another user
     rows: int  # samples of each task
-    told: int | None = None  # so many tasks, the newest, a training was told of; default: all
-    private: int | None = None  # so many tasks each of another owner; None: no heads are fitted
+    told: int | None = None  # the newest tasks that a training was informed of; default: all
+    private: int | None = None  # tasks with an owner each, private; None: no heads are fitted
 
 
 FULL = Size(tasks=1000, versions=10, compositions=100_000, rows=1000)
@@ -61,7 +61,7 @@ TENTH = Size(tasks=100, versions=10, compositions=10_000, rows=1000)
 
 @dataclass(frozen=True)
 class Filed:
-    """A task, and the blobs of its vector, the same in every version, and of its head."""
+    """A task, and the blobs of its vector (the same in every version) and of its head."""
 
     submission: Submission
     vectors: Sequence[str]  # digests, one for each version
@@ -70,7 +70,7 @@ class Filed:
 
 
 class Terms(NamedTuple):
-    """Of a recipe; `text` as the registry keeps it."""
+    """The terms of a recipe; `text` as the registry stores it."""
 
     terms: tuple[RecipeTerm, ...]
     text: str
@@ -78,7 +78,7 @@ class Terms(NamedTuple):
 
 
 class Population:
-    """`tasks` in the registry of a home whose settings are written, and models of theirs."""
+    """`tasks` in the registry of a home whose settings are written, and models of these tasks."""
 
     def __init__(
         self, home: Home, tasks: Iterable[Filed], models: int = 0, told: int | None = None
@@ -93,7 +93,7 @@ class Population:
             for n, one in enumerate(self.tasks, start=1)
         ]
         private = sum(one.submission.private for one in self.tasks)
-        self.open = self.shards[private:]  # of the tasks that nobody keeps private
+        self.open = self.shards[private:]  # of the tasks that are not private
         self._told = len(self.shards) if told is None else told
 
     def fill(self, say: Say = lambda line: None) -> None:
@@ -114,7 +114,7 @@ class Population:
         registry.close()
 
     def reference(self, number: int, version: int) -> VectorRef:
-        """Version `version` of task `number`, both from 1."""
+        """Version `version` of task `number`, both counted from 1."""
         one = self.tasks[number - 1]
         task = one.submission.name
         return VectorRef(
@@ -129,7 +129,7 @@ class Population:
         )
 
     def newcomer(self, name: str, shard: BlobRef) -> Submission:
-        """A task to come, such as those that are there."""
+        """A new task like the existing ones."""
         changed = {"request_id": f"submit {name}", "name": name, "shard": shard}
         changed |= {"rows": identity("rows", {"task": name})}
         return self.tasks[-1].submission.model_copy(update=changed)
@@ -188,7 +188,7 @@ class Population:
             yield table.EVENT, row | {"text": f"version {version}"}
 
     def _effects(self) -> Iterator[tuple[Any, Row]]:
-        """Every champion on its own probe and those that the plan measures it on."""
+        """Every champion on its own probe rows and those that the plan measures it on."""
         for shard, one in zip(self.shards, self.tasks, strict=True):
             others = {other.ordinal: other for other in (*self._near(shard), shard)}
             for block, probes in groupby(sorted(others), key=lambda ordinal: ordinal // BLOCK):
@@ -201,7 +201,7 @@ class Population:
                 yield table.EFFECT, row | {"measured": b"".join(records)}
 
     def _arrivals(self) -> Iterator[tuple[Any, Row]]:
-        """A training was told of the tasks before it."""
+        """The tasks that each training was informed of: those before it."""
         there = self.generic, *self.shards
         for shard in self.shards:
             run_id = self.reference(shard.ordinal, 1).run_id
@@ -209,8 +209,8 @@ class Population:
                 yield table.ARRIVAL, {"run_id": run_id, "task": other.task, "version": 1, "step": 0}
 
     def _fits(self, registry: Registry) -> None:
-        """Earlier ones of fewer tasks, then what the plan asks for: one of all open tasks, and one
-        with those of each owner of private ones."""
+        """Earlier fits of fewer tasks, then those that the plan requests: one of all open tasks,
+        and one with those of each owner of private ones."""
         state = restored(registry, self.base.digest)
         while newest := next((one for one in upkeep(state) if isinstance(one, FitHeads)), None):
             for part, share in enumerate(() if newest.owner else BEFORE):
@@ -228,8 +228,8 @@ class Population:
         registry.finish(work.run_id, fitted(work.run_id, tasks))
 
     def _near(self, shard: Shard) -> tuple[Shard, ...]:
-        """What the plan has a vector measured on, and refreshed against: the newest tasks when it
-        came, and the next."""
+        """The shards that the plan measures a vector on, and refreshes it against: those of the
+        newest tasks when it came, and of the next ones."""
         first = max(0, shard.ordinal - 1 - RECENT)
         near = self.shards[first : shard.ordinal + COLUMN]
         return (self.generic, *(other for other in near if other is not shard))
@@ -259,7 +259,7 @@ class Population:
 
     @cache  # noqa: B019 - for as long as the bench
     def _terms(self, first: int) -> Terms:
-        """The recipes of a million users are few: each is written once."""
+        """A million users have few different recipes: each is made once."""
         before = len(self.tasks) - len(self.open)
         places = [before + (first * 7 + t * 13) % len(self.open) for t in range(TERMS)]
         vectors = [self.reference(place + 1, len(self.tasks[place].vectors)) for place in places]
@@ -270,8 +270,8 @@ class Population:
 
 
 def fitted(run_id: str, tasks: Iterable[FitTask], blob: str = "") -> Fitted:
-    """Heads of the form and the size that a learner finds. `blob`: of every head; default: each has
-    a file of its own, and none is there."""
+    """Heads of the form and the size of a learner's. `blob`: of every head; default: each has a
+    file of its own, which does not exist."""
 
     def head(task: str, kind: str) -> str:
         return blob or identity(kind, {"run": run_id, "task": task})
@@ -293,8 +293,8 @@ def fitted(run_id: str, tasks: Iterable[FitTask], blob: str = "") -> Fitted:
 
 @contextmanager
 def _in_bulk(registry: Registry) -> Iterator[Any]:
-    """One transaction at whose end the indexes are made. In SQLite it has no journal: what breaks
-    off is of no use to anybody."""
+    """One transaction, at whose end the indexes are made. In SQLite it has no journal: an
+    interrupted registry is of no use."""
     indexes = [index for one in table.METADATA.tables.values() for index in one.indexes]
     with registry._engine.execution_options(write="relaxed").connect() as db:
         if db.dialect.name == "sqlite":
@@ -310,7 +310,7 @@ def _in_bulk(registry: Registry) -> Iterator[Any]:
 
 
 def _insert(db: Any, target: Any, rows: Sequence[Row]) -> None:
-    """By the driver itself: SQLAlchemy would work on each row for longer than the database."""
+    """Insert by the driver itself: SQLAlchemy would take longer for each row than the database."""
     asked = target.insert().compile(dialect=db.dialect, column_keys=list(rows[0]))
     if asked.positiontup is None:
         db.exec_driver_sql(str(asked), rows)
@@ -319,7 +319,7 @@ def _insert(db: Any, target: Any, rows: Sequence[Row]) -> None:
 
 
 def chunks(rows: Iterable[tuple[Any, Row]]) -> Iterator[dict[Any, list[Row]]]:
-    """Some thousand rows at a time, by table."""
+    """The rows in chunks of CHUNK, by table."""
     iterator = iter(rows)
     while some := list(islice(iterator, CHUNK)):
         by_table: dict[Any, list[Row]] = {}
@@ -329,7 +329,7 @@ def chunks(rows: Iterable[tuple[Any, Row]]) -> Iterator[dict[Any, list[Row]]]:
 
 
 def submitted(name: str, data: BlobRef, **stated: Any) -> Submission:
-    """Of the same rows in each part."""
+    """A submission with the same rows in each part."""
     stated |= dict.fromkeys(("train", "validation", "test"), data)
     return Submission(request_id=f"submit {name}", name=name, **stated)
 
@@ -337,8 +337,8 @@ def submitted(name: str, data: BlobRef, **stated: Any) -> Submission:
 def made_up(
     folder: Path, size: Size, say: Say = lambda line: None, registry: str | None = None
 ) -> Population:
-    """A home of that size whose blobs are real and tiny; no vector of it is one. `registry`: URL of
-    an empty one, default SQLite."""
+    """A home of that size, whose blobs are real and tiny; its vectors are not real. `registry`: URL
+    of an empty one, default SQLite."""
     folder.mkdir(parents=True)
     blobs = Blobs(folder / "blobs")
     generic = store_shard(blobs, ["a", "b"], [False, True])

@@ -1,9 +1,9 @@
 """Many users over many small vectors, answered by few predictors: `tacl bench serve --predictors`.
 
-A home with made-up vectors and users who have composed; its server with each number of predictors,
+A home with random vectors and users who have composed; its server with each number of predictors,
 whose memory holds a part of the vectors; users drawn uniformly and by Zipf's law; and, in the same
-run, an echo of the same payload, as fast as it can and as slow as ours. What is written of it:
-`jobs.benchmarks.predictors_told`.
+run, an echo of the same payload, once as fast as it can and once as slow as ours. The results are
+written by `jobs.benchmarks.predictors_told`.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ from jobs.console.own_cluster import own_cluster
 from tacl.errors import ClusterNotRunning
 
 DRAWS = ("zipf", "uniform")
-CPUS = 0.5  # that each predictor reserves: four of them fit two processors, each with one thread
-CHECKED = 8  # users of a draw whose every probability is checked
-PICTURES = 4  # that are asked about
+CPUS = 0.5  # reserved by each predictor: four of them fit two CPUs, each with one thread
+CHECKED = 8  # users of a draw for whom every probability is checked
+PICTURES = 4  # that are queried
 STARTING = 300.0  # seconds until all predictors answer
-OVERHEAD = 1.5  # of the echo's
-READS = ("/v1/compositions/{user}", "/v1/compositions")  # a user's model, and the list of theirs
+OVERHEAD = 1.5  # times the echo's
+READS = ("/v1/compositions/{user}", "/v1/compositions")  # a user's model, and the list of models
 
 
 @dataclass(frozen=True)
 class PredictorsPlan:
-    """`part`: of the bytes of all vectors, what predictors may fill together."""
+    """`part`: the share of the bytes of all vectors that predictors may fill together."""
 
     predictors: Sequence[int]
     vectors: int
@@ -62,7 +62,7 @@ class PredictorsPlan:
 
 
 class Occupancy(NamedTuple):
-    """What one predictor tells of its memory."""
+    """One predictor's metrics of its memory."""
 
     hits: float
     misses: float
@@ -71,11 +71,11 @@ class Occupancy(NamedTuple):
 
 @dataclass(frozen=True)
 class PredictorsRow:
-    """`cpu`: seconds a request by kind of process; `memory`: bytes by kind, when all was asked;
-    `found`: the part of vectors and heads that passes found in memory; `resident`: bytes of each
+    """`cpu`: seconds per request by kind of process; `memory`: bytes by kind, after all requests;
+    `found`: the share of vectors and heads that passes found in memory; `resident`: bytes of each
     predictor."""
 
-    predictors: int  # of the echo none
+    predictors: int  # 0 for the echo
     draw: str
     facts: LoadFigures
     cpu: Mapping[str, float]
@@ -85,13 +85,13 @@ class PredictorsRow:
 
     @property
     def around(self) -> float:
-        """Seconds a request of all processes but the predictors."""
+        """CPU seconds per request of all processes except predictors."""
         return sum(self.cpu.values()) - self.cpu.get("predictor", 0.0)
 
 
 class ReadRow(NamedTuple):
-    """Of a path that only reads the registry: the server, and the echo of one answer of its, at
-    once and as slow."""
+    """A path that only reads the registry: the server, and echoes of its answer, at once and as
+    slow as the server."""
 
     path: str
     ours: PredictorsRow
@@ -101,12 +101,12 @@ class ReadRow(NamedTuple):
 
 @dataclass(frozen=True)
 class PredictorsFound:
-    """`slow`: of each row an echo that answers as many requests a second, of as many at once. What
-    Serve itself takes for a request falls where more come: it wakes up once for several."""
+    """`slow`: for each row an echo with as many requests per second and as many concurrent ones.
+    Serve itself takes less for a request if more come: it wakes up once for several."""
 
     plan: PredictorsPlan
     machine: str
-    vector: int  # bytes of one
+    vector: int  # bytes of one vector
     fill: int  # bytes that predictors may fill together
     rows: Sequence[PredictorsRow]
     echo: PredictorsRow
@@ -127,8 +127,8 @@ class PredictorsFound:
 
 
 def bench_predictors(plan: PredictorsPlan, say: Say) -> PredictorsFound:
-    """The whole of it in a folder that is gone afterwards."""
-    torch.set_num_threads(1)  # the others are the predictors'
+    """Run the whole bench in a folder that is deleted afterwards."""
+    torch.set_num_threads(1)  # the other threads are the predictors'
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         say(f"making {plan.vectors} vectors and models of {plan.users} users")
         population = founded(Path(folder) / "home", plan.vectors, SMALL, plan.users)
@@ -161,7 +161,7 @@ class Crowd:
             return [self._row(url, predictors, draw) for draw in DRAWS]
 
     def read(self) -> list[tuple[str, PredictorsRow, Any]]:
-        """Paths that only read, asked for by users drawn uniformly; and what the first is told."""
+        """Request the paths of READS, as users drawn uniformly; also returns user 0's answers."""
         asking = self._plan.asking
         users = list(islice(drawn("uniform", self._plan.users, Random(3)), asking.requests))
         people = {user: self._person(user) for user in [0, *users]}
@@ -180,8 +180,8 @@ class Crowd:
     def echoed(
         self, rows: Sequence[PredictorsRow], read: Sequence[tuple[str, PredictorsRow, Any]]
     ) -> tuple[PredictorsRow, list[PredictorsRow], list[ReadRow]]:
-        """The same requests of the first user, answered at once; then with each row's requests a
-        second. After the server has ended."""
+        """The same requests, by the first user, answered at once; then with each row's requests per
+        second. To be called after the server has ended."""
         right, one = sampled(self._population, self._pictures, [0]), self._person(0)
         answer = right.answer(0)
         paths = {path.format(user=one.name): told for path, _, told in read}
@@ -213,14 +213,14 @@ class Crowd:
         return echo, slowly, reads
 
     def _one_in(self, so_many: int) -> LoadPlan:
-        """Of the requests: one in two warm up; one in four are enough for processor times, where
-        each takes as long as ours."""
+        """One in `so_many` requests: one in two warm up; one in four are enough for CPU times of an
+        echo that is as slow as ours."""
         asking = self._plan.asking
         return LoadPlan(max(1, asking.requests // so_many), asking.at_once)
 
     @contextmanager
     def _serving(self, predictors: int) -> Iterator[str]:
-        """Where so many predictors answer."""
+        """Serve with this number of predictors; yields the URL."""
         place = {"host": HOST, "port": free_port(), "open_to_all": False}
         each = {"cpus": CPUS, "gpus": 0.0, "memory": self.fill}
         url = start(self._client.home, Serving(most=predictors, **place, **each))
@@ -231,7 +231,7 @@ class Crowd:
             self._client.stop_serving()
 
     def _await(self, url: str, predictors: int) -> None:
-        """Serve starts those beyond the first where much is asked for a while."""
+        """Wait for all predictors: Serve starts more than one only under a lasting load."""
         people = {user: self._person(user) for user in range(min(self._plan.users, 100))}
         askers = LoadGenerator(url, sampled(self._population, self._pictures, [0]), people)
         began = time.monotonic()
@@ -245,7 +245,7 @@ class Crowd:
             askers.ask(LoadPlan(4 * self._plan.asking.at_once, self._plan.asking.at_once))
 
     def _answering(self, url: str) -> int:
-        """How many predictors; none while Serve's proxy does not listen yet."""
+        """How many predictors answer; 0 while Serve's proxy does not listen yet."""
         try:
             return len(self._kept(url))
         except httpx2.ConnectError:
@@ -272,7 +272,7 @@ class Crowd:
         url: str | None = None,
         asking: LoadPlan | None = None,
     ) -> PredictorsRow:
-        """`url`: of a server whose predictors tell what they have in memory."""
+        """`url`: of a server whose predictors report what they have in memory."""
         kept = self._kept(url) if url else {}
         seen, cpu = measured(askers, self._head, self._plan.users, asking or self._plan.asking)
         now = self._kept(url) if url else {}
@@ -284,14 +284,14 @@ class Crowd:
         return Person(name, name, self._population.composition(user).digest)
 
     def _kept(self, url: str) -> dict[str, Occupancy]:
-        """Of each predictor that answers."""
+        """The memory of each predictor that answers."""
         headers = {"authorization": f"Bearer {self._admin}"}
         answer = httpx2.get(f"{url}/v1/metrics", headers=headers, timeout=60)
         return kept_of(answer.raise_for_status().text)
 
 
 def sampled(population: Population, pictures: Sequence[bytes], users: Sequence[int]) -> Oracle:
-    """Of the models of these users every probability is recomputed, before they ask."""
+    """Recomputes every probability for the models of these users, before they query."""
 
     def recipe(user: int) -> dict[str, float]:
         return {one.vector.task: one.coefficient for one in population.composition(user).terms}
@@ -304,7 +304,7 @@ def sampled(population: Population, pictures: Sequence[bytes], users: Sequence[i
 
 
 def kept_of(metrics: str) -> dict[str, Occupancy]:
-    """By predictor, from the text of `/v1/metrics`."""
+    """Memory by predictor, from the text of `/v1/metrics`."""
     told: dict[str, dict[str, float]] = {}
     for family in text_string_to_metric_families(metrics):
         for sample in family.samples:
@@ -315,7 +315,7 @@ def kept_of(metrics: str) -> dict[str, Occupancy]:
 
 
 def found(before: Mapping[str, Occupancy], after: Mapping[str, Occupancy]) -> float:
-    """Of what passes needed between two looks, the part that was in memory."""
+    """The share of what passes needed, between two readings, that was in memory."""
     none = Occupancy(0, 0, 0)
     hits = sum(one.hits - before.get(name, none).hits for name, one in after.items())
     misses = sum(one.misses - before.get(name, none).misses for name, one in after.items())

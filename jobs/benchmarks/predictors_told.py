@@ -1,4 +1,4 @@
-"""What `jobs.benchmarks.predictors` found, as Markdown."""
+"""The results of `jobs.benchmarks.predictors`, as Markdown."""
 
 from __future__ import annotations
 

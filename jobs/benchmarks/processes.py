@@ -1,4 +1,4 @@
-"""The processes of a cluster: what each does, the processor time that it took, its memory."""
+"""The processes of a cluster: kind, CPU time and memory of each."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import psutil
 
 from cluster.storage.home import Home
 
-REPLICA = "ray::ServeReplica:"  # as Serve titles a process, and then APP:DEPLOYMENT
+REPLICA = "ray::ServeReplica:"  # the title that Serve gives a process, before APP:DEPLOYMENT
 KINDS = {
     f"{REPLICA}tacl:predictor": "predictor",
     f"{REPLICA}tacl:ingress": "ingress",
-    f"{REPLICA}echo:": "ingress",  # which does no work (`jobs.benchmarks.echo`)
+    f"{REPLICA}echo:": "ingress",  # does no work (`jobs.benchmarks.echo`)
     "ray::ProxyActor": "proxy",
 }
 REST = "rest"  # the coordinator, Serve's controller, Ray
@@ -23,16 +23,16 @@ REST = "rest"  # the coordinator, Serve's controller, Ray
 
 class SeenProcess(NamedTuple):
     kind: str
-    seconds: float  # of processors so far
+    seconds: float  # CPU seconds so far
 
 
 def replicas(head: int, deployment: str) -> list[int]:
-    """Processes of the cluster of this head that serve this."""
+    """Ids of processes of this head's cluster that serve this deployment."""
     return [p.pid for p in _family(head) if _title(p).startswith(f"{REPLICA}tacl:{deployment}")]
 
 
 def head_of(home: Home) -> int:
-    """The process that is above all others of its cluster, which runs."""
+    """The parent of all other processes of the home's cluster, which must run."""
     running = home.running()
     assert running is not None
     return running.pid
@@ -49,7 +49,7 @@ def seen(head: int) -> dict[int, SeenProcess]:
 
 
 def taken(before: Mapping[int, SeenProcess], after: Mapping[int, SeenProcess]) -> dict[str, float]:
-    """Seconds of processors by kind; of those that are still there."""
+    """CPU seconds by kind, of processes that still exist."""
     found = defaultdict[str, float](float)
     for pid, one in after.items():
         found[one.kind] += one.seconds - (before[pid].seconds if pid in before else 0.0)
@@ -57,7 +57,7 @@ def taken(before: Mapping[int, SeenProcess], after: Mapping[int, SeenProcess]) -
 
 
 def memory(head: int) -> dict[str, int]:
-    """Bytes by kind; what several processes share counts as a part of each (PSS)."""
+    """Bytes by kind; memory shared by several processes counts in part for each (PSS)."""
     found = Counter[str]()
     for process in _family(head):
         with suppress(psutil.NoSuchProcess):

@@ -1,10 +1,10 @@
-"""What the refresh of one vector costs, against the training of one.
+"""The cost of the refresh of one vector, against the training of one.
 
-Both as they are: the same encoder, inputs of one length, every default. A training is some of its
-steps, all of which cost the same, times their number.
+Both with every default, the same encoder and inputs of one length. A training is some of its steps,
+which all cost the same, times their number.
 
-Against one dual pass of a row as 2, and 5 with its gradient (ARCHITECTURE.md), the refresh takes
-8 steps of 12 rows and 704 rows without gradient, the training 200 steps of 24: 0.079.
+If a dual pass of a row is 2, and 5 with its gradient (ARCHITECTURE.md), the refresh takes 8 steps
+of 12 rows and 704 rows without gradient, the training 200 steps of 24: 0.079.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tacl.training.loop import PlainEngine, Store, train
 from tacl.training.refresh import refresh
 
 STEPS = 200  # of a training: two passes over 1,600 rows
-SOME = 10  # of them are timed
+SOME = 10  # steps that are timed
 ROWS = 256  # of each store
 
 

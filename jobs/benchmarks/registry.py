@@ -1,7 +1,7 @@
-"""What people and learners wait for when a home is large: `tacl bench registry`.
+"""How long people and learners wait when a home is large: `tacl bench registry`.
 
-The view by the clock of what `scale.py` measures, with two things beside it: what the disk alone
-takes, and the batches of a penalty.
+Wall-clock times of what `scale.py` measures, and two more rows: the disk alone, and the batches of
+a penalty.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tacl.training.penalties import other_tasks
 
 SIZES = {"tenth": TENTH, "full": FULL}
 PENALTY_ROWS = 16  # of a batch of 128
-KNOWN = (4, 64)  # tasks that a run knows
+KNOWN = (4, 64)  # number of tasks that a run knows
 
 
 class Row(NamedTuple):
@@ -34,7 +34,7 @@ class Row(NamedTuple):
     goal: float | None = None  # milliseconds at the 99th percentile
 
 
-ROWS = {  # of what is measured, by its name in `calls.py`
+ROWS = {  # by the name of the call in `calls.py`
     "start": Row("restart", 10_000.0),
     "composition": Row("composition lookup", 5.0),
     "aliases": Row("alias lookup", 5.0),
@@ -55,7 +55,7 @@ class Times:
     size: str
     median: float
     p99: float
-    cpu_p99: float  # of the processor's time: what other work on the machine does not change
+    cpu_p99: float  # of CPU time, which other work on the machine does not change
     goal: float | None  # for p99
 
 
@@ -75,7 +75,7 @@ def beside(population: Population) -> Iterator[Call]:
 
 
 def syncing(path: Path) -> Ask:
-    """What a commit cannot be faster than."""
+    """A synced write, the least that a commit takes."""
 
     def act(_: int) -> None:
         with path.open("ab", buffering=0) as file:
@@ -86,7 +86,7 @@ def syncing(path: Path) -> Ask:
 
 
 def penalty_batches(population: Population, known: int) -> Iterator[Call]:
-    """A run of a home with so many tasks: what it is told, whose turn it is, and its rows."""
+    """A run of a home of `known` tasks: its lease, the task that has the turn, and its rows."""
     size = Size(known, 1, 1, population.shards[0].blob.rows)
     small = made_up(population.home.path / f"of {known} tasks", size)
     coordinator, arrivals = Coordinator(small.home.path, IdleLauncher()), Arrivals()
@@ -94,14 +94,14 @@ def penalty_batches(population: Population, known: int) -> Iterator[Call]:
     shards = [shard.blob for shard in (small.generic, *small.shards)]
     inputs = {shard.digest: training_inputs(small.home.blobs(), shard) for shard in shards}
 
-    def batch(step: int) -> list[Any]:  # at worst: a lease of one step
+    def batch(step: int) -> list[Any]:  # the worst case: a lease of one step
         asked = Lease(run_id=run_id, first=step, last=step, since=step - 1)
         arrivals.apply(coordinator.lease(asked).arrivals)
         (other,) = other_tasks("cyclical", step, arrivals.at(step))
         own = inputs[other.blob.digest]
         return [own[row] for row in batch_rows(len(own), PENALTY_ROWS, 0, step)]
 
-    batch(0)  # tells of everybody, once
+    batch(0)  # lists all tasks, once
     yield Call("", f"batch of {known}", lambda row: batch(row + 1))
     coordinator.close()
 
@@ -124,14 +124,14 @@ it, and decides what is to be measured and refreshed now.
 
 
 def markdown(found: Scale, options: str = "", registry: str = "sqlite") -> str:
-    """The file of `results`."""
+    """The file in `results`."""
     sizes = "\n".join(
         f"- {name}: {one.tasks:,} tasks, {one.tasks * one.versions:,} vector versions, "
         f"{one.compositions:,} compositions, {one.tasks * one.rows:,} samples"
         for name, one in ((name, home.size) for name, home in found.homes.items())
     )
     rows: dict[str, list[str]] = {}
-    for one in times(found):  # size by size
+    for one in times(found):  # in the order of sizes
         goal = "" if one.goal is None else f"{one.goal:,.0f}"
         row = rows.setdefault(one.what, [one.what, goal])
         row.append(f"{one.median:,.2f} / {one.p99:,.2f} ({one.cpu_p99:,.2f})")

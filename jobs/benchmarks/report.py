@@ -1,4 +1,4 @@
-"""All benches in one run, and the table that says what was aimed at and what was reached."""
+"""All benches in one run, and the table of goals and results."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from jobs.benchmarks.timing import Say, processor
 from jobs.console.documents import markdown_table
 from tacl.errors import TaclError
 
-Figures = dict[str, Any]  # as --json tells them
+Figures = dict[str, Any]  # as in --json
 VIT, LITE = "open_clip:ViT-B-32", "timm:tf_efficientnet_lite0?size=96"
 HALF = "bfloat16"
-QUEUED, STEPS = 8, 100  # trainings that wait, and steps of each
-CLUSTERS = ("submit", "learners")  # made on a cluster of their own, whose learners have no GPU
+QUEUED, STEPS = 8, 100  # trainings in the queue, and steps of each
+CLUSTERS = ("submit", "learners")  # these have a cluster of their own, whose learners have no GPU
 
 
 @dataclass(frozen=True)
 class Benchmark:
-    """One of the runs: its command, and how it is made from here."""
+    """One of the benches: its command, and a function that runs it."""
 
     command: str
     run: Callable[[str, Say], Figures]
@@ -76,7 +76,7 @@ class Goal:
             measured, verdict = "-", figures["left_out"]
         else:
             value = self.figure(figures)
-            rounded = round(value, 3)  # as goals are given
+            rounded = round(value, 3)  # goals are given with 3 digits
             reached = rounded >= self.bound if self.at_least else rounded <= self.bound
             measured, verdict = f"{value:.4g}", "" if reached else "**missed**"
         bound = f"{'≥' if self.at_least else '≤'} {self.bound:g}"
@@ -84,7 +84,7 @@ class Goal:
 
 
 def of(*names: str) -> Callable[[Figures], Any]:
-    """The figure at the end of these names."""
+    """The figure at the end of this path of names."""
     return lambda found: reduce(getitem, names, found)
 
 
@@ -135,7 +135,7 @@ GOALS = (
 def bench_all(
     device: str, say: Callable[[str], None], without: Collection[str] = ()
 ) -> dict[str, Figures]:
-    """Every bench, one after another; a bench that cannot run here says why and is left out."""
+    """Run every bench, one after another; one that cannot run here is left out, with the reason."""
     found: dict[str, Figures] = {}
     for name, bench in BENCHES.items():
         if name in without:
@@ -144,7 +144,7 @@ def bench_all(
         start = time.perf_counter()
         try:
             found[name] = bench.run(device, lambda done, total: None)
-        except (TaclError, RuntimeError) as error:  # as where a GPU's memory is full
+        except (TaclError, RuntimeError) as error:  # for example, a GPU's memory is full
             said = " ".join(str(error).split())
             found[name] = {"left_out": said or type(error).__name__}
         found[name]["bench_s"] = time.perf_counter() - start
@@ -152,7 +152,7 @@ def bench_all(
 
 
 def markdown(found: dict[str, Figures], gpu: str = "") -> str:
-    """`gpu`: its name, where the passes ran on one."""
+    """`gpu`: its name, if the passes ran on one."""
     threads = next((f["threads"] for f in found.values() if "threads" in f), "?")
     missing = {"left_out": "not run"}
     made = "gpu --out results/gpu.md" if gpu else "all --out results/performance.md"

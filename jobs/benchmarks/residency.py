@@ -1,8 +1,8 @@
-"""What predictors find in their memory when it holds a part of the vectors.
+"""How much predictors find in their memory if it holds only a part of the vectors.
 
-What is kept and whom a question goes to are those of serving (`cluster.serving.residency`,
-`cluster.serving.routing`); vectors are numbers of bytes, and nothing is computed or timed, so that
-the same numbers come out on every machine. No predictor is ever busy.
+Caching and routing are those of serving (`cluster.serving.residency`, `cluster.serving.routing`);
+vectors are numbers of bytes, and nothing is computed or timed, so that every machine gives the same
+numbers. No predictor is ever busy.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from jobs.benchmarks.load import OF_EACH
 from jobs.console.documents import markdown_table
 
 EACH = 1 << 20  # bytes of a vector
-BATCH = 16  # questions of a pass
+BATCH = 16  # queries of a pass
 PREDICTORS = (1, 2, 4)
-PARTS = (0.1, 0.25, 0.5)  # of all vectors, which the memory of one predictor holds
-LOADS = ("uniform", "zipf")  # how often which user asks, and which vectors users choose
+PARTS = (0.1, 0.25, 0.5)  # of all vectors, that fit into the memory of one predictor
+LOADS = ("uniform", "zipf")  # of queries over users, and of users' choices over vectors
 
 
 @dataclass(frozen=True)
@@ -36,10 +36,10 @@ class LoadSizes:
 
 @dataclass(frozen=True)
 class HitRates:
-    """`anywhere` and `keeper`: which share of the vectors that passes needed were in memory, where
-    questions go to any predictor and where they go to their model's keeper; half of the requests
-    warm up. `bytes`: of the fullest predictor, at the most, and `budget` what it may fill;
-    `busiest`: questions of the busiest keeper, as a multiple of the mean."""
+    """`anywhere` and `keeper`: the share of needed vectors that were in memory, if queries go to
+    any predictor and if they go to their model's keeper; half of the requests warm up. `bytes`: the
+    most that a predictor held, `budget` what it may hold; `busiest`: queries of the busiest keeper,
+    as a multiple of the mean."""
 
     load: str
     predictors: int
@@ -133,7 +133,7 @@ def _vector(number: int) -> VectorRef:
 
 
 def drawn(load: str, count: int, chance: random.Random) -> Iterator[int]:
-    """Numbers below `count`: each as often, or the n-th one in proportion to 1/n (Zipf)."""
+    """Numbers below `count`: uniformly, or the n-th in proportion to 1/n (Zipf)."""
     weights = [1.0 if load == "uniform" else 1 / (1 + n) for n in range(count)]
     cumulative = list(itertools.accumulate(weights))
     while True:

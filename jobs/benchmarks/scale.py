@@ -1,9 +1,9 @@
-"""Whether the control plane stays flat: `tacl bench scale`.
+"""Whether the cost of the control plane grows with a home: `tacl bench scale`.
 
-A real coordinator over a real registry and real files in this process, at two sizes: every call of
-a user, a learner, the page and a server in CPU time and bytes (`every.py`), starts, and how long
-the lock is held. Nothing is trained: a launcher that starts nothing stands in. `registry.py` is a
-view of it.
+A real coordinator over a real registry and real files in this process, at two sizes: CPU time and
+bytes of every call of a user, a learner, the page and a server (`every.py`), starts, and how long
+the lock is held. Nothing is trained: the launcher starts nothing. `registry.py` reports the same in
+wall-clock time.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ STARTS = 3
 
 @dataclass(frozen=True)
 class MeasuredHome:
-    """A home of one size."""
+    """Measurements of a home of one size."""
 
     size: Size
     start: CallCost
-    opened: CallCost  # by the process of a server
+    opened: CallCost  # the registry, by the process of a server
     memory: int  # bytes of the coordinator
     held: Sequence[Hold]  # each time under the lock
     calls: Sequence[CallCost]
@@ -57,13 +57,13 @@ class MeasuredHome:
 
     @property
     def longest(self) -> tuple[Hold, Hold]:
-        """Under the lock: of the processor's time, and by the clock."""
+        """The longest times under the lock: by CPU time, and by wall clock."""
         return max(self.held), max(self.held, key=lambda hold: hold.clock)
 
 
 @dataclass(frozen=True)
 class CheckedGoal:
-    """What is aimed at, and what was measured."""
+    """A goal, and what was measured."""
 
     what: str
     goal: float
@@ -82,7 +82,7 @@ class Scale:
 
     @property
     def arrivals(self) -> dict[int, ArrivalCost]:
-        """By the number of tasks that were there."""
+        """Costs by the number of existing tasks."""
         return {**self.few, **{one.size.tasks: one.arrival for one in self.homes.values()}}
 
     def goals(self) -> list[CheckedGoal]:
@@ -122,7 +122,7 @@ class Scale:
             yield f"wait of {one.learners:,} learners, ms at p99", STEP_MS, one.wait_p99
 
     def by_call(self) -> Iterator[tuple[CallCost, ...]]:
-        """Of every call, its cost at each size."""
+        """The costs of every call at each size."""
         return zip(*(one.calls for one in self.homes.values()), strict=True)
 
 
@@ -134,8 +134,8 @@ def bench_scale(
     only: Collection[str] = (),
     beside: Callable[[Population], Iterator[Call]] = lambda population: iter(()),
 ) -> Scale:
-    """`url` of an empty registry for each size, default SQLite; `only` some of the calls, default
-    all; `beside` them others."""
+    """`url`: of an empty registry for each size, default SQLite; `only`: some of the calls, default
+    all; `beside`: additional calls."""
     found: dict[str, MeasuredHome] = {}
     for name, size in sizes.items():
         with tempfile.TemporaryDirectory(prefix="tacl-bench-") as folder:
@@ -157,13 +157,13 @@ def _measured(
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as fresh:
         memory = fresh.submit(memory_of, home).result()
     coordinator = Coordinator(home, launcher := FittingLauncher())
-    heap = GcTuning()  # as its actor does
+    heap = GcTuning()  # as in its actor
     coordinator._lock = coordinator._execution._lock = coordinator._erasing._lock = held = Held()
     costs = list[CallCost]()
     for call in calls(population, coordinator, rounds):
         if not only or call.what in only:
             costs.append(cost(call, rounds))
-            coordinator.version()  # as each tick does: takes in what these calls changed
+            coordinator.version()  # as at each tick: takes in what these calls changed
     fits = [] if only else steps(population, coordinator, launcher, held.times)
     arrived = arrival(population, coordinator)
     coordinator.close()
@@ -172,8 +172,8 @@ def _measured(
 
 
 def memory_of(home: Path) -> int:
-    """Bytes that a coordinator takes, in a process that had none before: what one leaves behind is
-    used by the next."""
+    """Bytes that a coordinator takes, in a process without one before, whose memory the next would
+    reuse."""
     before = _resident()
     coordinator = Coordinator(home, FittingLauncher())
     taken = _resident() - before
@@ -182,7 +182,7 @@ def memory_of(home: Path) -> int:
 
 
 def _resident() -> int:
-    """Bytes of this process, without what was given back to `malloc` and kept there."""
+    """Bytes of this process, without freed memory that `malloc` still holds."""
     gc.collect()
     if sys.platform == "linux":
         ctypes.CDLL("libc.so.6").malloc_trim(0)

@@ -1,4 +1,4 @@
-"""What `tacl bench scale` found, as tables and a picture."""
+"""The results of `tacl bench scale`, as tables and a picture."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ the plan has them. A server's process reads the registry itself. Not measured: {
 
 
 def markdown(found: Scale, options: str = "") -> str:
-    """The file of `results`."""
+    """The file in `results`."""
     homes = found.homes
     sizes = "\n".join(f"- {name}: {_described(one.size)}" for name, one in homes.items())
     about = {"machine": found.machine, "rounds": found.rounds, "sizes": sizes, "options": options}
@@ -154,7 +154,7 @@ def _fleets(fleets: Sequence[Fleet]) -> list[str]:
 
 
 def largest(fleets: Sequence[Fleet]) -> str:
-    """How far it goes, as far as it was tried."""
+    """The largest fleet within both goals, among those that were tried."""
     carried = max((one.learners for one in fleets if one.is_carried), default=0)
     missed = [one.learners for one in fleets if not one.is_carried]
     if not carried:
@@ -181,7 +181,7 @@ def _call(costs: Sequence[CallCost]) -> list[str]:
 
 
 def histogram(found: Scale) -> Iterator[list[str]]:
-    """How often the lock was held so long: by home, of the processor's time and by the clock."""
+    """How often the lock was held for how long: by home, in CPU time and by wall clock."""
     times = list[list[float]]()
     for one in found.homes.values():
         times += [[hold.cpu for hold in one.held], [hold.clock for hold in one.held]]
@@ -191,7 +191,7 @@ def histogram(found: Scale) -> Iterator[list[str]]:
 
 
 def picture(found: Scale, path: Path) -> None:
-    """The calls by their CPU time, how long the lock is held, and what an arrival costs."""
+    """The calls by their CPU time, the times under the lock, and the cost of an arrival."""
     from jobs.console.plots import drawing
 
     calls = max((len(one.calls) for one in found.homes.values()), default=0)
@@ -231,7 +231,7 @@ def _draw_arrivals(found: Scale, axes: Any) -> None:
 
 
 def arrival_costs(found: Scale) -> dict[str, dict[int, float]]:
-    """By what is spent, the number of tasks and how much: of an arrival at so many."""
+    """By kind of cost: the cost of an arrival, by the number of tasks."""
     kept, upkeep = dict(sorted(found.arrivals.items())), {one.tasks: one for one in found.upkeep}
     both = [tasks for tasks in kept if tasks in upkeep]
     return {

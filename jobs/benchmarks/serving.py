@@ -1,6 +1,6 @@
-"""Asking over HTTP: many users, each with a recipe of their own, from a second process.
+"""Queries over HTTP: many users, each with a recipe of their own, from a second process.
 
-A home of its own with the embedded encoder and made-up vectors; the server as `tacl serve` starts
+A home of its own with the embedded encoder and random vectors; the server as `tacl serve` starts
 it; `jobs.benchmarks.load`; and, in the same run, a plain loop over the same batches with one model
 for all.
 """
@@ -32,7 +32,7 @@ from jobs.console.documents import markdown_table
 from jobs.console.own_cluster import own_cluster
 from tacl.models.mixed import MultiRecipeEncoder, alone, summed
 
-COLD = 100_000  # users from here on ask once, right after composing
+COLD = 100_000  # users from here on query once, right after composing
 ROWS = 64  # of a batch without a server around it
 
 
@@ -41,7 +41,7 @@ ROWS = 64  # of a batch without a server around it
 
 @dataclass(frozen=True)
 class LoadFigures:
-    """What a number of users saw; times in seconds."""
+    """What a number of users got; times in seconds."""
 
     users: int
     requests: int
@@ -54,9 +54,9 @@ class LoadFigures:
     wrong: int
     again: dict[str, int]
     killed: dict[str, int]
-    cpu: float | None = None  # of the server's processes for a request; unknown if some were killed
+    cpu: float | None = None  # seconds of the server per request; unknown if some were killed
     bytes_per_user: float = 0.0
-    cold: float | None = None  # of a recipe that nobody asked before
+    cold: float | None = None  # of a recipe that was not queried before
 
 
 def facts(
@@ -90,7 +90,7 @@ def measured(
     asking: loading.LoadPlan,
     say: loading.Say = print,
 ) -> tuple[LoadFigures, dict[str, float]]:
-    """And seconds of processors a request, by kind of process below `head`."""
+    """Also CPU seconds per request, by kind of process below `head`."""
     before, started = processes.seen(head), time.perf_counter()
     tally = askers.ask(asking, head, say)
     seconds = time.perf_counter() - started
@@ -100,7 +100,7 @@ def measured(
 
 
 class Loads:
-    """Loads on a server that answers at `url`."""
+    """Loads on the server at `url`."""
 
     def __init__(self, client: Client, url: str, oracle: loading.Oracle, say: loading.Say) -> None:
         self._client, self._url, self._oracle, self._say = client, url, oracle, say
@@ -109,7 +109,7 @@ class Loads:
         self._token = client.issue_token("loader", "admin").token or ""
 
     def load(self, users: int, asking: loading.LoadPlan) -> LoadFigures:
-        """Every answer is checked."""
+        """Compose for the users and query; every answer is checked."""
         self._say(f"composing for {users} users")
         before = _stored(self._client)
         new = [user for user in range(users) if user not in self._digests]
@@ -122,17 +122,17 @@ class Loads:
         return replace(seen, bytes_per_user=grown)
 
     def echoed(self, asking: loading.LoadPlan) -> LoadFigures:
-        """The same requests of a first user, answered as one of his by a deployment that does no
-        work; after the server has ended."""
+        """The same requests of the first user, answered by a deployment that does no work; to be
+        called after the server has ended."""
         answer = self._oracle.answer(0)
         right = Expected(self._oracle.encoded, answer)
         with echoing(free_port(), answer) as url:
             askers = loading.LoadGenerator(url, right, {0: self._person(0, MODEL)})
-            askers.ask(loading.LoadPlan(asking.at_once, asking.at_once))  # everything is imported
+            askers.ask(loading.LoadPlan(asking.at_once, asking.at_once))  # imports everything
             return measured(askers, self._head, 1, asking)[0]
 
     def cold(self, user: int) -> float:
-        """Of a recipe that nobody asked before, from composing it to its answer."""
+        """Seconds from composing a new recipe to its first answer."""
         started = time.perf_counter()
         people = {user: self._person(user, self._composed(user))}
         loading.LoadGenerator(self._url, self._oracle, people).ask(loading.LoadPlan(1, 1))
@@ -146,7 +146,7 @@ class Loads:
 
 
 def _stored(client: Client) -> int:
-    """Bytes of the registry's tables; its log holds copies of pages for a while."""
+    """Bytes of the registry's tables, without its log, which has copies of pages for a while."""
     with closing(sqlite3.connect(client.home.path / "registry.sqlite")) as db:
         figures = [db.execute(f"PRAGMA page_{what}").fetchone()[0] for what in ("count", "size")]
     return math.prod(figures)
@@ -179,7 +179,7 @@ def passes(oracle: loading.Oracle, rounds: int, say: Say) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class ServingReport:
-    """Everything that is written of a run."""
+    """All results of a run."""
 
     rows_per_second: dict[str, float]  # of passes without a server
     share: float  # of the speed of one model for all rows
@@ -205,8 +205,8 @@ def bench_alone(
     rounds: int,
     say: loading.Say,
 ) -> ServingReport:
-    """What each number of users asks, and with `soak` the most of them while replicas are killed;
-    the whole of it in a folder that is gone afterwards."""
+    """The load of each number of users and, with `soak`, of the largest while replicas are killed;
+    all in a folder that is deleted afterwards."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         say("making vectors")
         population = founded(Path(folder) / "home", loading.VECTORS)
@@ -231,7 +231,7 @@ LOADS += ("longest ms", "cold recipe ms", "registry bytes per user", "wrong answ
 
 
 def written(found: ServingReport, command: str) -> str:
-    """As Markdown."""
+    """The results as Markdown."""
     rates = found.rows_per_second.items()
     parts = [
         "# Asking over HTTP",
@@ -266,7 +266,7 @@ def _row(one: LoadFigures) -> tuple[str, ...]:
 
 
 def _beside(found: ServingReport) -> list[str]:
-    """The server beside a deployment that does no work."""
+    """The server, compared with a deployment that does no work."""
     ours, echo = found.loads[-1], found.echo
     row_s = 1 / found.rows_per_second["mixed"]  # of a pass, on one thread
     around = ((ours.cpu or 0) - row_s) / (echo.cpu or math.nan)

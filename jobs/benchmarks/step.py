@@ -1,8 +1,8 @@
-"""What a training step costs: ours, an ordinary one, and the linearized one as it was published.
+"""The cost of a training step: ours, an ordinary one, and the linearized one as published.
 
 A step is: zero gradients, forward, backward, over the same trained blocks in eval mode. Clipping
-and the optimizer cost all the same and are timed apart. The arithmetic says 5/3 of an ordinary
-step without penalty, 15/8 with it (ARCHITECTURE.md).
+and the optimizer cost the same in all and are timed separately. By arithmetic it is 5/3 of an
+ordinary step without penalty, 15/8 with it (ARCHITECTURE.md).
 
 The published way is `torch.func.jvp`, called once for the task's rows and once for the penalty's,
 with the attention kernel that has a forward derivative.
@@ -33,12 +33,12 @@ from tacl.training.penalties import relative_tau_jp
 from tacl.vectors.params import Params
 
 CLASSES, SCALE, OTHERS, STRENGTH = 100, 20.0, 7, 1.0
-ERROR_ROWS = 2  # and one of another task: float64 is slow, and the error is the same
+ERROR_ROWS = 2  # plus one of another task: float64 is slow, and the error is the same
 
 
 @dataclass(frozen=True)
 class StepRows:
-    """Rows of the task with their labels, and how many rows of other tasks come after them."""
+    """Rows of the task with their labels, followed by rows of other tasks."""
 
     batch: Batch
     labels_B: Tensor
@@ -55,7 +55,7 @@ class StepRows:
         return loss + STRENGTH * relative_tau_jp(others, "l2_squared", torch.tensor(1.0)).mean()
 
     def first(self, others: int) -> StepRows:
-        """The task's rows, and so many of other tasks."""
+        """The task's rows, and `others` rows of other tasks."""
         return replace(self, batch=cut(self.batch, slice(len(self.labels_B) + others)))
 
     def cast(self, dtype: torch.dtype, device: str) -> StepRows:
@@ -93,7 +93,7 @@ class Contestant:
 
 
 def ordinary(one: Subject, rows: StepRows, dtype: torch.dtype, device: str) -> Contestant:
-    """The encoder fine-tuned as everybody does it; its other parameters are frozen."""
+    """The encoder with ordinary fine-tuning; its other parameters are frozen."""
     encoder = copy.deepcopy(one.encoder).to(device, dtype)
     blocks = set(trainable_blocks(encoder, one.trainable))
     for name, parameter in encoder.named_parameters():
@@ -134,7 +134,7 @@ def by_jvp(
 
 @contextmanager
 def _unfused() -> Iterator[None]:
-    """The fused encoder layers of torch.nn have no forward derivative."""
+    """Disable the fused encoder layers of torch.nn, which have no forward derivative."""
     before = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
@@ -172,7 +172,7 @@ def bench_step(
 def contestants(
     one: Subject, dtype: torch.dtype, batch: int, few: int, device: str
 ) -> dict[str, Contestant]:
-    """All of them, over the same weights, rows and tau."""
+    """All contestants, over the same weights, rows and tau."""
     everything, tau = made_up(one, batch, OTHERS * few).cast(dtype, device), small_tau(one)
     cyclical, alone = everything.first(few), everything.first(0)
     module = _linearized(one, tau, dtype, device)
@@ -187,7 +187,7 @@ def contestants(
 
 
 def _linearized(one: Subject, tau: Params, dtype: torch.dtype, device: str) -> LinearizedEncoder:
-    """The encoder's own precision is not a cast."""
+    """No cast for the encoder's own precision."""
     module = one.linearized(device, dtype if dtype == torch.bfloat16 else None)
     module.load_tau(tau)
     return module
@@ -217,7 +217,7 @@ def small_tau(one: Subject) -> Params:
 
 
 def activations(contestant: Contestant) -> tuple[int, int]:
-    """(bytes that the forward pass keeps for the backward pass, the most it held at a time)."""
+    """(bytes that the forward pass keeps for the backward pass, the most that it held at once)."""
     with MadeBytes() as made:
         loss = contestant.loss()
     del loss

@@ -1,6 +1,6 @@
-"""What an arrival makes a cluster do, for `tacl bench scale`: by the real plan, whose work is
-made up. What a vector does to the inputs of others is drawn, and a refreshed one does nothing any
-more to those that it met.
+"""What an arrival causes in a cluster, for `tacl bench scale`: the plan is the real one, its work
+is made up. The effects of a vector on inputs of others are drawn, and a refreshed vector has no
+effect any more on those that it met.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from cluster.scheduler.upkeep import COLUMN, RECENT
 from jobs.benchmarks.arriving import MET
 
 AT = 4, 8, 14, 100, 1000, 10_000  # tasks
-LAST = 4  # arrivals that are counted, the last
-ROWS = 3000  # to train on, of each
+LAST = 4  # arrivals that are counted
+ROWS = 3000  # training rows of each task
 OPTIONS = Options()
-PRIVATE = 5  # of many tasks: each of another owner, for whom heads are fitted too
-MEDIAN, SPREAD = 0.1, 1.0  # of what vectors do to others: of its logarithm
+PRIVATE = 5  # of many tasks: each has an owner, for whom heads are fitted too
+MEDIAN, SPREAD = 0.1, 1.0  # of the effects of vectors on others; spread of the logarithm
 
 
 @dataclass
 class Upkeep:
-    """Of an arrival, on average. `trainings`: what all that costs, in trainings of the newcomer;
-    `cpu_ms`: of the plan; `longest_ms`: of the longest of its events."""
+    """Averages for an arrival. `trainings`: its cost, in trainings of the new task; `cpu_ms`: of
+    the plan; `longest_ms`: of the longest of its events."""
 
     tasks: int
     pairs: float = 0.0
@@ -44,7 +44,7 @@ class Upkeep:
 
 
 class Stream:
-    """A plan's state, and what runs."""
+    """The state of a plan, and the runs in progress."""
 
     def __init__(self) -> None:
         self.state, self.running = State("base"), list[str]()
@@ -57,7 +57,7 @@ class Stream:
         self._happens(facts.NodesChanged((facts.Node(1_000_000),)), Upkeep(0))
 
     def made_up(self, tasks: int) -> None:
-        """So many are there already, each measured on and refreshed against those near to it."""
+        """Add `tasks` tasks, each measured on and refreshed against those near it in order."""
         state, names = self.state, [_name(number) for number in range(1, tasks + 1)]
         rows: dict[str, dict[str, Effect]] = {}
         granted = allowance(ROWS, OPTIONS)
@@ -73,7 +73,7 @@ class Stream:
         state.promoted = dict.fromkeys(names)
 
     def arrive(self, number: int, counted: Upkeep) -> None:
-        """It is trained, then all that follows is done."""
+        """Train a new task, then do all work that follows."""
         name, train = _name(number), f"train {number}"
         granted = allowance(ROWS, OPTIONS)
         known = facts.PlannedTask(number, OPTIONS, _shard(name), allowance=granted)
@@ -125,11 +125,11 @@ class Stream:
 
 
 def upkeep(tasks: int) -> Upkeep:
-    """Of the last arrivals of so many."""
+    """Averages over the last arrivals, up to `tasks` tasks."""
     stream, counted = Stream(), Upkeep(tasks)
     begun = max(0, tasks - 3 * LAST)
     stream.made_up(begun)
-    heap = GcTuning()  # as where the plan is
+    heap = GcTuning()  # as in the coordinator
     for number in range(begun + 1, tasks + 1):
         stream.arrive(number, counted if number > tasks - LAST else Upkeep(0))
     heap.release()

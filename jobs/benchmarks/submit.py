@@ -1,9 +1,9 @@
-"""From `submit` to `ready`: what of it is training, and where the rest goes.
+"""From `submit` to `ready`: the time of the training, and of the rest by part.
 
-A cluster of its own, the embedded encoder, one worker with DeepSpeed, generated pictures: as a
-person's first minutes with TACL. Every run has a new process, for the cluster rests before it, and
-imports torch and DeepSpeed; the bare import of the two is measured in processes of its own, and is
-nobody's overhead.
+A cluster of its own, the embedded encoder, one worker with DeepSpeed, generated pictures: like a
+user's first minutes with TACL. Every run has a new process, as the cluster rests before it, and
+imports torch and DeepSpeed. The bare import of the two is measured in separate processes, and does
+not count as overhead.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ BARE = (
 
 
 def bench_submit(runs: int, say: Say) -> dict[str, Any]:
-    """Medians over `runs` tasks, submitted one after another; the first, not counted, warms up."""
+    """Medians over `runs` tasks, submitted one after another, after one that is not counted."""
     bare, found = [], []
     with (
         tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,
@@ -55,14 +55,14 @@ def bench_submit(runs: int, say: Say) -> dict[str, Any]:
 
 
 def one_run(client: Client, name: str, folder: Path) -> dict[str, float]:
-    """Seconds of each part, by the clock of this machine."""
+    """Seconds of each part, by this machine's clock."""
     data = folder / name
     embedded.write_parquet("shapes", data, ROWS, ROWS // 4, seed=len(client.vectors()))
     begun = time.time()
     client.submit(name, str(data), steps=STEPS)
     client.wait(name, poll=POLL)
     seen = time.time()
-    client.wait(poll=POLL)  # what else is owed does not disturb the next
+    client.wait(poll=POLL)  # so that remaining work does not disturb the next run
     at = {event.kind: event.at for event in reversed(client.logs(name))}
     metrics = client.vectors(name)[0].metrics
     parts = "seconds_ready", "seconds_trained", "seconds"

@@ -1,8 +1,8 @@
 """Times that can be compared, and bytes that a pass makes.
 
-The contestants take turns, and each gets its median and spread. A machine has other work, and its
-clock changes. Whatever lasts longer than a round meets all contestants alike, and a median does not
-mind what is shorter; so ratios hold where times do not.
+The contestants run in turns, and each gets its median and spread. A machine has other work, and its
+clock rate changes. A disturbance longer than a round affects all contestants equally, and a shorter
+one hardly changes a median; so ratios are reliable where times are not.
 """
 
 from __future__ import annotations
@@ -39,29 +39,29 @@ class Race:
         return statistics.median(self.seconds[name])
 
     def spreads(self) -> dict[str, float]:
-        """Half of the times lie within so many seconds of each other (interquartile range)."""
+        """The width of the middle half of the times, in seconds (interquartile range)."""
         middle = {name: np.quantile(times, (0.25, 0.75)) for name, times in self.seconds.items()}
         return {name: float(high - low) for name, (low, high) in middle.items()}
 
     def ratio(self, of: str, *to: str) -> float:
-        """Median over the rounds of the ratio within a round; of several the sum is taken."""
+        """Median over the rounds of the ratio within a round; several names `to` are added up."""
         rounds = zip(self.seconds[of], *(self.seconds[name] for name in to), strict=True)
         return statistics.median(a / sum(b) for a, *b in rounds)
 
     def figures(self) -> dict[str, Any]:
-        """As every bench tells them."""
+        """The figures that every bench reports."""
         medians = {f"{name}_s": self.median(name) for name in self.seconds}
         return {**medians, "spread_s": self.spreads()}
 
 
 def setting(model: str, device: str, rounds: int) -> dict[str, Any]:
-    """What a bench says first."""
+    """The first figures of a bench."""
     threads = torch.get_num_threads()
     return {"model": model, "device": device, "threads": threads, "rounds": rounds}
 
 
 def in_turns(contestants: Mapping[str, Run], rounds: int, device: str, say: Say) -> Race:
-    """Everybody once without a clock, then `rounds` rounds in which everybody has a turn."""
+    """Run each contestant once untimed, then `rounds` rounds with one turn each."""
     seconds: dict[str, list[float]] = {name: [] for name in contestants}
     turns = [name for _ in range(rounds + 1) for name in contestants]
     for turn, name in enumerate(turns):
@@ -74,7 +74,7 @@ def in_turns(contestants: Mapping[str, Run], rounds: int, device: str, say: Say)
 
 
 def timed(run: Run, device: str) -> float:
-    """Seconds until the work is done, not only handed to the device."""
+    """Seconds until the work is done, not only queued on the device."""
     start = time.perf_counter()
     run()
     if device == "cuda":
@@ -83,15 +83,15 @@ def timed(run: Run, device: str) -> float:
 
 
 class MadeBytes(TorchDispatchMode):
-    """Counts bytes of the tensors that are made inside: `peak` is the most that was alive at a
-    time, `kept` what still was at the end.
+    """Counts bytes of the tensors that are made inside: `peak` is the most that existed at a time,
+    `kept` what still existed at the end.
 
-    Not resident memory, which depends on allocators and on what ran before. A dispatch mode sees
-    each operation below autograd and below `torch.func`, so all contestants are counted by one
-    measure; hooks on what autograd saves would miss what a formula holds, and do not work under
+    This is not resident memory, which depends on allocators and on what ran before. A dispatch mode
+    sees each operation below autograd and below `torch.func`, so the same measure holds for all
+    contestants; hooks on what autograd saves would miss what a formula holds, and do not work under
     `torch.func`.
 
-    Memory counts once, however many tensors look into it. What existed before does not count,
+    Memory counts once, however many tensors are views of it. What existed before does not count,
     changed in place or not.
     """
 
@@ -135,7 +135,7 @@ def _storages(values: Any) -> list[UntypedStorage]:
 
 
 def processor() -> str:
-    """As the machine calls it."""
+    """The processor's name."""
     file = Path("/proc/cpuinfo")
     lines = file.read_text().splitlines() if file.exists() else []
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
@@ -143,13 +143,13 @@ def processor() -> str:
 
 
 def machine() -> str:
-    """What a bench ran on, how fast that is, and beside how much: CPU times of two machines differ
-    about as the times of the loop do."""
+    """The machine of a bench, its speed and its load: CPU times of two machines differ about as the
+    times of the loop do."""
     load = f"load {os.getloadavg()[0]:.1f} at the end"
     return f"{os.cpu_count()} x {processor()}, {load}, {_loop_ms():.0f} CPU ms for {LOOP}"
 
 
 def _loop_ms() -> float:
-    """The fastest of some, in CPU milliseconds."""
+    """The fastest of several, in CPU milliseconds."""
     turns = "sum(number & 1 for number in range(1_000_000))"
     return 1000 * min(timeit.repeat(turns, timer=time.process_time, repeat=5, number=1))

@@ -1,4 +1,4 @@
-"""Calls about tasks that come and change, and of their learners."""
+"""Calls about tasks that arrive and change, and of their learners."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jobs.benchmarks.calls import NOBODY, Call, Turns, each
 
 
 def trainings(asking: Turns, call: Coordinator) -> Iterator[Call]:
-    """Tasks that are submitted, and what the run of the first asks."""
+    """Submissions, and the calls of the first task's run."""
     population, rounds, begun = asking.population, asking.rounds, list[str]()
     blob = store_shard(population.home.blobs(), ["one", "other"], [False, True])
     run_id = call.submit(NOBODY, population.newcomer("first", blob)).run_id
@@ -39,7 +39,7 @@ def trainings(asking: Turns, call: Coordinator) -> Iterator[Call]:
         return call.lease(Lease(run_id=begun[row], first=0, last=0, since=-1))
 
     heard = 0
-    while lease(heard).arrivals:  # of everybody, a page at a time
+    while lease(heard).arrivals:  # lists all tasks, a page at a time
         heard += 1
     yield Call("learner", "lease", lambda row: lease(heard + row))
     yield Call("page", "a lease, and what is new", news)
@@ -53,7 +53,7 @@ def trainings(asking: Turns, call: Coordinator) -> Iterator[Call]:
 
 
 def _progress(asking: Turns, call: Coordinator) -> Iterator[Call]:
-    """Of an evaluation, which asks nothing before its rows."""
+    """Of an evaluation, which makes no request before its rows."""
     run_id = call.evaluate(RequestContext(), asking.users[-1], True).run_id
 
     def progressed(row: int) -> object:
@@ -63,7 +63,7 @@ def _progress(asking: Turns, call: Coordinator) -> Iterator[Call]:
 
 
 def _statistics(asking: Turns, call: Coordinator, run_id: str) -> Iterator[Call]:
-    """What others see instead of samples, of a training."""
+    """Of a training that shares statistics instead of samples."""
     blobs = asking.population.home.blobs()
     stored = [blobs.put(f"statistics {row}".encode()) for row in range(asking.rounds)]
     yield Call(
@@ -79,7 +79,7 @@ def _version(call: Coordinator) -> str:
 
 
 def changes(asking: Turns, call: Coordinator) -> Iterator[Call]:
-    """Of tasks that are there, and of those that were submitted and have no vector yet."""
+    """Changes of existing tasks, and of submitted ones that have no vector yet."""
     tasks, names, admin = asking.tasks, asking.names, asking.admin
     blobs = asking.population.home.blobs()
     grown = [store_shard(blobs, [f"sample {row}"], [False]) for row in range(asking.rounds)]
@@ -89,19 +89,19 @@ def changes(asking: Turns, call: Coordinator) -> Iterator[Call]:
     purge = each(call.remove, admin("purge"), asking.seen[::-1], purge=True)
     yield Call("user", "move the champion", asking.moves(call.move_alias, "champion"))
     yield Call("user", "refresh", each(call.refresh, asking.new("refresh"), tasks), rare=True)
-    yield Call("user", "cancel a refresh", end, rare=True)  # heads are fitted at rest
+    yield Call("user", "cancel a refresh", end, rare=True)  # heads are fitted when idle
     refused = _refused(asking, call)
     yield Call("user", "what a refresh found", lambda _: call.refreshed(asking.whose[0], refused))
     yield Call("user", "add samples", add, rare=True)
     yield Call("user", "stop a training", stop, rare=True)
     yield Call("user", "retry", lambda row: call.retry(RequestContext(), names[row]), rare=True)
     yield Call("user", "cancel a task", each(call.cancel, admin("leave"), names), rare=True)
-    half = len(asking.seen) // 2  # a small home has no more, and what is asked next needs the rest
+    half = len(asking.seen) // 2  # a small home has no more, and later calls need the rest
     yield Call("user", "purge", purge, rare=True, most=half)
 
 
 def _refused(asking: Turns, call: Coordinator) -> str:
-    """A refresh that is done, and left the vector as it was."""
+    """A finished refresh that was not accepted; returns the run's id."""
     population, own = asking.population, asking.population.shards[-1]
     work = RefreshWork(
         run_id="refused",

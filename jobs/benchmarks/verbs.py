@@ -1,8 +1,8 @@
-"""How long a person waits for the verbs of `tacl`, from the key to the prompt.
+"""How long a person waits for the verbs of `tacl`, from Enter to the prompt.
 
-Each is a process of its own, as in a shell. Most ask a cluster that runs for this alone: two tasks
-of the embedded encoder, and a model of both. What starts, changes or ends a home has another one in
-each round, from `init` to `down`.
+Each is a process of its own, as in a shell. Most use a cluster that runs only for them: two tasks
+of the embedded encoder, and a model of both. Verbs that start, change or end a home have another
+home in each round, from `init` to `down`.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from jobs.console.own_cluster import own_cluster
 from tacl import embedded
 from tacl.embedded.parquet import png
 
-GOAL = 1.0  # seconds, where nothing is computed
+GOAL = 1.0  # seconds, if nothing is computed
 TASKS, USER = ("signs", "land"), "ann"
 PICTURE = "sign.png"
-# Of a line: a folder that no line had before, digits of a token, a free port; the home of the round
-# and what belongs to it.
+# Placeholders in a line: a folder that does not exist yet, digits of a token, a free port; the home
+# of the round and what belongs to it.
 NEW, TOKEN, PORT = "NEW", "TOKEN", "PORT"
 HOME, COPY, RESTORED, VECTOR = "HOME", "COPY", "RESTORED", "VECTOR"
 OF_ROUND = (HOME, COPY, RESTORED, VECTOR)
 
 Words = tuple[str, ...]
-AWAY: tuple[Words, ...] = (("--help",), ("--version",), ("submit", "--help"))  # of no home
+AWAY: tuple[Words, ...] = (("--help",), ("--version",), ("submit", "--help"))  # without a home
 READS: tuple[Words, ...] = (
     ("status",),
     ("status", TASKS[0]),
@@ -50,14 +50,14 @@ READS: tuple[Words, ...] = (
     ("users", "issue", "bob"),
     ("users", "rotate", TOKEN),
     ("users", "list"),
-    ("users", "revoke", "bob"),  # of each round what was issued in it
+    ("users", "revoke", "bob"),  # those issued in the same round
     ("gc", "--dry-run"),
     ("compose", USER, *(f"+{task}" for task in TASKS)),
     ("compose", USER, "--update"),
-    ("evaluate", USER),  # once it was measured
+    ("evaluate", USER),  # measured before, so read
 )
 COMPUTES: tuple[Words, ...] = (
-    ("export-vector", TASKS[0], "--out", NEW),  # reads the vector, by torch
+    ("export-vector", TASKS[0], "--out", NEW),  # reads the vector, with torch
     ("query", USER, PICTURE),
     ("explain", USER, PICTURE),
     ("doctor",),
@@ -87,8 +87,8 @@ LIFE: tuple[Words, ...] = (  # of a home, in this order
     ("restore", COPY, RESTORED),
     ("down", *OF_HOME),
 )
-FIRST = " (first)"  # of a life, what is asked of the other home again and again
-QUICK = ("init", f"compose {USER}")  # of a life, what computes nothing
+FIRST = " (first)"  # the first run in a life, of a line that the other home repeats
+QUICK = ("init", f"compose {USER}")  # in a life: lines that compute nothing
 NOT_TIMED: dict[str, str] = {  # why
     "watch": "ends with Ctrl-C",
     "demo": "minutes: tells its own times",
@@ -100,8 +100,8 @@ NOT_TIMED: dict[str, str] = {  # why
 
 @dataclass(frozen=True)
 class VerbTime:
-    """Seconds of a verb: the median, and how far apart the middle half of them lies. `goal` is None
-    where something is computed."""
+    """Seconds of a verb: the median, and the interquartile range. `goal` is None if something is
+    computed."""
 
     verb: str
     seconds: float
@@ -121,7 +121,7 @@ class VerbTimes:
 
 
 def bench_verbs(rounds: int, say: Say) -> VerbTimes:
-    """Every verb `rounds` times, in turns, after one that is not counted."""
+    """Run every verb `rounds` times, in turns, after one run that is not counted."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as place:
         folder = Path(place)
         with own_cluster(folder / "home", lambda new: new.up("embedded", cpus=CPUS)) as client:
@@ -140,7 +140,7 @@ def bench_verbs(rounds: int, say: Say) -> VerbTimes:
 
 
 def shown(words: Words) -> str:
-    """A line of a life, without what makes its trainings short."""
+    """A line of a life, without the options that make its trainings short."""
     line = " ".join(word for word in words if word not in (*OF_HOME, *SHORT))
     return line + FIRST if line in {" ".join(known) for known in (*READS, *COMPUTES)} else line
 
@@ -179,7 +179,7 @@ def goal_of(one: VerbTime) -> str:
 
 
 def _fill(client: Client, folder: Path) -> str:
-    """What the lines ask about. Digits of a token."""
+    """Make what the lines refer to; returns digits of a token."""
     for task in TASKS:
         embedded.write_parquet(task, folder / task, train_rows=100, test_rows=40, seed=0)
         client.submit(task, folder / task, steps=5, engine="plain")
@@ -193,7 +193,7 @@ def _fill(client: Client, folder: Path) -> str:
 
 
 def _typed(words: Sequence[str], folder: Path, token: str) -> Run:
-    """Each time it runs is a round."""
+    """A function that runs the line; each call is a round."""
     rounds = count()
 
     def run() -> None:
