@@ -1,4 +1,4 @@
-"""What an ASGI application answers, and how much of a body it reads for that."""
+"""The answer of an ASGI application, and how much of a body it reads."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class Told(NamedTuple):
     body: bytes
 
 
-Sent = Mapping[str, str] | Sequence[tuple[str, str]]  # headers; a name may come again
+Sent = Mapping[str, str] | Sequence[tuple[str, str]]  # headers; a name may occur more than once
 
 
 def told(app: FastAPI, method: str, path: str, sent: Sent, body: Sequence[bytes]) -> Told:
-    """What a request is answered whose body is as long as somebody reads it."""
+    """Send a request, whose body is read piece by piece, and return the answer."""
     pieces, read, answer, text = iter(body), 0, {}, bytearray()
 
     async def receive() -> dict[str, Any]:

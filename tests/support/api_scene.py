@@ -1,4 +1,4 @@
-"""The API over a home in this process: the real coordinator, work done when looked at, guesses."""
+"""The API over a home in this process: a real coordinator, instant work, and a fake predictor."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tacl.errors import DataNotFound
 from tests.support.fakes import new_home
 from tests.support.instant import Guess, InProcess, Instant
 
-ROUTES: dict[bool, list[BaseRoute]] = {}  # by whether tokens are asked for
+ROUTES: dict[bool, list[BaseRoute]] = {}  # by whether the API is open to all
 
 
 class Local:
@@ -71,13 +71,13 @@ class Local:
 
 
 def scene(home: Path, open_to_all: bool = False, **people: Any) -> tuple[FastAPI, Local]:
-    """`people`: roles by name; the token of a person is `token of NAME`."""
+    """An API and its service. `people`: roles by name; a person's token is `token of NAME`."""
     service = Local(home)
     for name, role in people.items():
         service.coordinator.issue_token(RequestContext(), name, role, hashed(f"token of {name}"))
     app = create_app(service, open_to_all=open_to_all)
-    # What each route takes FastAPI works out when it is first asked, for every application anew.
-    # Routes hold nothing of an application: `request.app` is that of the request.
+    # FastAPI works out the parameters of a route at its first request, again for each application.
+    # Routes keep no reference to an application: `request.app` is that of the request.
     app.router.routes[:] = ROUTES.setdefault(open_to_all, list(app.router.routes))
     return app, service
 

@@ -1,4 +1,4 @@
-"""What KServe's client makes of a server: run by the Python of its own environment, prints JSON.
+"""Queries a server with KServe's client, in the Python environment of that client; prints JSON.
 
 `python asked_by_kserve.py URL USER TOKEN TEXT...`
 """

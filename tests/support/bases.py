@@ -1,4 +1,4 @@
-"""Encoders of a few thousand random weights, written as their libraries write them."""
+"""Encoders of a few thousand random weights, in the formats of their libraries."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CORPUS = ["the cat sat on the mat", "a dog ran over the road", "what is in a nam
 
 
 def tokenizer(folder: Path, **special: str) -> int:
-    """A word-piece tokenizer trained on the corpus, saved to the folder; the size of its words."""
+    """Train a word-piece tokenizer on the corpus, save it to the folder, return its size."""
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
     from transformers import PreTrainedTokenizerFast
 

@@ -25,7 +25,7 @@ class Block:
         return f"{self.page}:{self.line}"
 
     def run(self, **known: object) -> dict[str, object]:
-        """Python, as it stands there, with names that it takes for granted; all names after it."""
+        """Run the block, which is Python, with these names defined; returns all names after it."""
         exec(self.compiled(), known)
         return known
 
@@ -34,13 +34,13 @@ class Block:
 
 
 def blocks(language: str, *pages: str) -> list[Block]:
-    """Of these pages, or of all; without those that are not run."""
+    """The blocks of these pages, or of all pages, without those that are not run."""
     found = [block for page in pages or PAGES for block in of_page(page)]
     return [one for one in found if one.language == language and one.not_run is None]
 
 
 def of_page(page: str) -> list[Block]:
-    """In their order."""
+    """The blocks of a page, in their order."""
     text = (ROOT / page).read_text()
     return [
         Block(page, text.count("\n", 0, m.start("code")), m["language"], m["code"], m["why"])

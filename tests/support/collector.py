@@ -1,4 +1,4 @@
-"""Who takes spans: OTLP over HTTP, as a collector does, and keeps them."""
+"""A collector of spans, which receives OTLP over HTTP and keeps them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 @dataclass(frozen=True)
 class Span:
     name: str
-    trace: str  # hex, as all ids
+    trace: str  # hex, like all ids
     id: str
     parent: str
     facts: dict[str, str]
@@ -54,7 +54,7 @@ class _Take(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nothing is said."""
+        """Log nothing."""
 
 
 @contextmanager

@@ -27,7 +27,7 @@ def as_json(result: Result) -> Any:
 
 
 def read(words: list[str]) -> None:
-    """Parsed with all checks of the command line, and not done. A usage error is raised."""
+    """Parse a command line with all checks, without running it. Usage errors are raised."""
     command, rest = command_of(words)
     command.make_context("tacl", list(rest))
     assert flags(rest) <= flags_of(command), f"no such flag: {words}"
@@ -46,7 +46,7 @@ def flags(words: list[str]) -> set[str]:
 
 
 def flags_of(command: Any) -> set[str]:
-    """With those that are declared late (jobs.cli.options)."""
+    """The flags of a command, with those that are declared late (jobs.cli.options)."""
     context = command.make_context("tacl", [], resilient_parsing=True)
     found = context.command.get_params(context)
     return {name for one in found for name in one.opts}

@@ -1,4 +1,4 @@
-"""Statements are compiled once in a process, which opens hundreds of registries."""
+"""A cache that compiles SQL statements once per process, as tests open hundreds of registries."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 
 class Statements(dict[Any, Any]):
-    """By what the dialect is called, where SQLAlchemy means the dialect of one engine."""
+    """Compiled statements by the dialect's name, where SQLAlchemy's key is the engine's own."""
 
     def get(self, key: Any, default: Any = None) -> Any:
         return super().get(_named(key), default)

@@ -1,4 +1,4 @@
-"""Compositions asked of a coordinator, and made."""
+"""Compositions that are requested from a coordinator, and computed."""
 
 from __future__ import annotations
 

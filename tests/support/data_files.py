@@ -1,4 +1,4 @@
-"""Data as people give them, and what became of them."""
+"""Data sets in the formats of users, and rows as they are stored."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def image_folder(folder: Path, classes: str = "ab", n: int = 12, suffix: str = "
 
 
 def hub_splits(test: list[int], validation: list[int], numbered: bool = True) -> DatasetDict:
-    """As on a hub: class numbers, in the held-out splits those given."""
+    """Splits as on a hub, with the given class numbers in the held-out ones."""
     label = ClassLabel(names=["a", "b"]) if numbered else Value("int64")
     features = Features({"text": Value("string"), "label": label})
     splits = {"train": [0, 1] * 50, "validation": validation, "test": test}

@@ -1,4 +1,4 @@
-"""Whether an answer has only fields that the OpenAPI of the real API declares."""
+"""Checks that an answer has only fields that the OpenAPI of the real API declares."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ Schema = Mapping[str, Any]
 
 @cache
 def openapi() -> dict[str, Any]:
-    return create_app(cast("Any", None), open_to_all=True).openapi()  # it asks no service
+    return create_app(cast("Any", None), open_to_all=True).openapi()  # this calls no service
 
 
 def undeclared(method: str, path: str, answer: Any) -> list[str]:
-    """Fields of the answer, by their place; the path where there is no such route."""
+    """Undeclared fields of the answer, by their place; the path if there is no such route."""
     operation = openapi()["paths"].get(path, {}).get(method.lower())
     if operation is None:
         return [path]
@@ -52,7 +52,7 @@ def _is_open(kind: Schema) -> bool:
 
 
 def _kinds(schema: Schema) -> Iterator[Schema]:
-    """Without references and alternatives."""
+    """The alternatives of a schema, with references resolved."""
     if "$ref" in schema:
         schema = openapi()["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
     for one in schema.get("anyOf", schema.get("oneOf", [schema])):
@@ -60,7 +60,7 @@ def _kinds(schema: Schema) -> Iterator[Schema]:
 
 
 class Declared(APIRoute):
-    """A route of a stand-in: `app.state.undeclared` has what it answers and the API does not."""
+    """A route of a fake API: `app.state.undeclared` collects fields that the real API lacks."""
 
     def get_route_handler(self) -> Any:
         handler = super().get_route_handler()

@@ -19,19 +19,19 @@ PROPERTIES = ("T", "mT", "H", "mH")
 
 @dataclass(frozen=True)
 class T:
-    """A place for a floating point tensor with entries between low and high, plain or dual."""
+    """A placeholder for a floating point tensor with entries from low to high, plain or dual."""
 
     shape: tuple[int, ...]
     low: float = -2.0
     high: float = 2.0
     plain: bool = False  # never a dual
-    once: bool = False  # the same tensor wherever this place is named
+    once: bool = False  # the same tensor for every occurrence of this placeholder
     rows: bool = False  # laid out row by row, as a view of another shape needs
 
 
 @dataclass(frozen=True)
 class Case:
-    """One form of call of every function of some names; `keys` names its first arguments."""
+    """One form of call for every function of some names; `keys` names its first arguments."""
 
     names: str
     args: tuple[Any, ...]
@@ -47,7 +47,7 @@ def case(names: str, *args: Any, keys: str = "", **kwargs: Any) -> Case:
 
 
 def functions_of(name: str) -> list[Any]:
-    """All that torch has under this name, or the one of `Tensor.f`, `torch.f` or `F.f`."""
+    """All functions of torch with this name, or the one of `Tensor.f`, `torch.f` or `F.f`."""
     space, _, plain = name.rpartition(".")
     if space:
         return [getattr({"Tensor": torch.Tensor, "torch": torch, "F": F}[space], plain)]
@@ -318,7 +318,7 @@ CASES = [
     *SHAPES,
     *CONSTANTS,
 ]
-RANDOM = "empty_like rand_like randn_like new_empty"  # constants whose values nobody knows
+RANDOM = "empty_like rand_like randn_like new_empty"  # constants whose values are unknown
 
 
 def made(place: T, dtype: torch.dtype, rows: bool) -> Tensor:
@@ -328,14 +328,14 @@ def made(place: T, dtype: torch.dtype, rows: bool) -> Tensor:
 
 
 def direction(place: T, dtype: torch.dtype, layout: str) -> Tensor:
-    """A random tangent: as the primal may be laid out, or one row for all."""
+    """A random tangent, laid out as a primal may be, or one row for all."""
     if layout == "one row" and len(place.shape) > 1:
         return torch.randn(place.shape[-1], dtype=dtype).expand(place.shape)
     return made(T(place.shape), dtype, layout == "rows")
 
 
 def filled(args: Any, data: st.DataObject, dtype: torch.dtype) -> Any:
-    """The arguments with tensors in their places, at least one of them a dual."""
+    """The arguments with tensors for the placeholders, at least one of them a dual."""
     leaves, form = tree_flatten(args)
     keys = [leaf if leaf.once else i for i, leaf in enumerate(leaves) if isinstance(leaf, T)]
     places = [leaf for leaf in leaves if isinstance(leaf, T)]
@@ -363,7 +363,7 @@ def _as(leaf: Any, dtype: torch.dtype) -> Any:
 def in_some_form(
     case: Case, func: Any, args: list[Any], data: st.DataObject
 ) -> tuple[list[Any], dict[str, Any]]:
-    """The arguments, of which a tail of those with names is given by keyword."""
+    """The arguments, with the last of the named ones passed by keyword."""
     lowest = 1 if is_method(func) else 0
     split = data.draw(st.integers(lowest, len(case.keys)), label="split") if case.keys else None
     if split is None or len(case.keys) < len(args):

@@ -1,4 +1,4 @@
-"""The class that real Ray actors run in the tests of the head: it works without an encoder."""
+"""The learner class that Ray actors run in tests of the head: it works without an encoder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.fakes import BASE, calm, result_of
 
 
 class FakeLearner:
-    """Trains for STEPS short steps, asking the coordinator of this Ray cluster before each."""
+    """Trains for STEPS short steps, with a lease of this Ray cluster's coordinator for each."""
 
     STEPS = 30
     SECONDS = 0.1  # a step

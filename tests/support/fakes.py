@@ -1,4 +1,4 @@
-"""Stand-ins for what is slow or remote, small enough to be right by reading.
+"""Fakes for what is slow or remote, small enough to verify by reading.
 
 A `Scene` is a home with a coordinator whose work is done by hand: `finish(task)` ends a run as a
 learner would.
@@ -61,7 +61,7 @@ from tacl.compose.terms import MERGES
 
 BASE = Base(spec="fake:encoder", digest="ba5e", modality="text", head_kind="text")
 
-ADMIN = RequestContext()  # asks, and sees all
+ADMIN = RequestContext()  # may request and see everything
 
 Tau = Callable[[str, str], float]  # (vector's task, probe's task) -> tau_jp
 
@@ -80,7 +80,7 @@ def versions(coordinator: Coordinator, task: str | None = None) -> list[VectorSt
 
 
 def calm(task: str, on: str) -> float:
-    """Vectors that leave each other's inputs alone."""
+    """Vectors that hardly change each other's inputs."""
     return 1.0 if task == on else 0.01
 
 
@@ -100,8 +100,8 @@ def shard_blob(home: Home, name: str, rows: int = 4) -> BlobRef:
 
 
 def submission(home: Home, name: str, **changes: Any) -> Submission:
-    """A sound one; options by their names, everything else by the submission's. Its head stays as
-    trained, unless asked otherwise."""
+    """A valid submission; options by their names, all other changes by the submission's. By default
+    its head stays as trained."""
     options: dict[str, Any] = {"heads": "trained"}
     options |= {key: changes.pop(key) for key in list(changes) if key in Options.model_fields}
     data = store_rows(home.blobs(), [f"{name} one", f"{name} two"], [0, 1])
@@ -126,15 +126,15 @@ class FakeProcess:
     needs: Needs
     outcome: Outcome | None = None
     cancelled: bool = False
-    let_go: bool = False  # it may do something else, for all that this coordinator knows
+    let_go: bool = False  # as far as this coordinator knows, it may do other work
 
 
 @dataclass
 class FakeLauncher:
-    """Starts nothing; a test says what became of each process. `cancelled`: it is no more."""
+    """Starts nothing; a test sets the outcome of each process. `cancelled`: it has ended."""
 
     room: tuple[Node, ...] = (Node(2),)
-    left: tuple[Node, ...] = ()  # what several nodes have free
+    left: tuple[Node, ...] = ()  # what is free on each of several nodes
     processes: list[FakeProcess] = field(default_factory=list)
 
     def nodes(self) -> tuple[Node, ...]:
@@ -182,7 +182,7 @@ def attempt_of(process: FakeProcess) -> Attempt:
 
 
 class Scene:
-    """A home, its coordinator and the work that it gave out."""
+    """A home, its coordinator and the work that it started."""
 
     def __init__(
         self, path: Path, *nodes: Node, tau: Tau = calm, registry: str | None = None
@@ -193,8 +193,8 @@ class Scene:
         self.coordinator = Coordinator(path, self.launcher)
 
     def restart(self, outlived: bool = False) -> None:
-        """As after SIGKILL: nothing is said to anybody. The processes of learners die too, unless
-        they `outlived` the coordinator's."""
+        """Replace the coordinator as after SIGKILL, without a message to anybody. The processes of
+        learners die too, unless they `outlived` the coordinator's."""
         for process in self.launcher.processes:
             process.cancelled |= not outlived
         self.coordinator = Coordinator(self.home.path, self.launcher)
@@ -206,12 +206,12 @@ class Scene:
         return [process.work for process in self.launcher.running()]
 
     def arrive(self, name: str, **changes: Any) -> None:
-        """It has a vector; what that asks for is not done yet."""
+        """Submit a task and finish its training, but none of the work that follows."""
         self.submit(name, **changes)
         self.finish("train", name)
 
     def process(self, kind: str, task: str | None = None) -> FakeProcess:
-        """The one that runs now for this kind of work (and task)."""
+        """The process that now runs work of this kind (and task)."""
         found = [
             process
             for process in self.launcher.running()
@@ -225,7 +225,7 @@ class Scene:
         self.coordinator.tick()
 
     def finish(self, kind: str, task: str | None = None) -> None:
-        """The work is done well."""
+        """End the work successfully."""
         self.finish_process(self.process(kind, task))
 
     def finish_process(self, process: FakeProcess) -> None:
@@ -235,7 +235,7 @@ class Scene:
         self.coordinator.tick()
 
     def settle(self) -> None:
-        """Everything that is owed is done, and what follows from it."""
+        """Finish all work, and what follows from it."""
         self.coordinator.tick()  # a fit starts with one
         while running := self.launcher.running():
             self.finish_process(running[0])
@@ -249,13 +249,13 @@ class Scene:
     def known(
         self, run_id: str, step: int, progress: Progress | None = None, attempt: int | None = None
     ) -> tuple[Shard, ...]:
-        """What a run that asks for this step alone, and heard nothing before, is told of it."""
+        """The shards that a lease of this step alone lists, for a run that had none before."""
         asked = Lease(run_id=run_id, first=step, last=step, progress=progress, attempt=attempt)
         leave = self.coordinator.lease(asked)
         return Arrivals(log=leave.arrivals).at(step)
 
     def task(self, name: str) -> TaskStatus:
-        """Its line of the status."""
+        """The task's line of the status."""
         return next(task for task in self.status().tasks if task.name == name)
 
     def ready(self) -> list[str]:
@@ -263,11 +263,11 @@ class Scene:
         return [task.name for task in self.status().tasks if task.version]
 
     def status(self) -> ClusterStatus:
-        """The whole of it, however many parts it is told in."""
+        """The whole status, in however many parts it comes."""
         return StatusSync().all(partial(self.coordinator.status, ADMIN))
 
     def trained(self, *names: str, **options: Any) -> Scene:
-        """These tasks, published and measured one after the other."""
+        """Submit these tasks; each is published and measured before the next."""
         for name in names:
             self.submit(name, **options)
             self.settle()
@@ -280,11 +280,11 @@ def task_of(work: Work) -> str | None:
     return work.vector.task if isinstance(work, RefreshWork) else None
 
 
-# -- what a learner answers
+# -- the results of a learner
 
 
 def result_of(work: Work, blobs: Blobs, tau: Tau, told: Iterable[Shard] = ()) -> Result:
-    """A result of the right form; its vector's bytes are a function of the work and what it saw."""
+    """A result of the right form; its vector's bytes depend only on the work and what it saw."""
     if isinstance(work, TrainWork):
         return trained(work, blobs, tau, list(told))
     if isinstance(work, RefreshWork):
@@ -297,7 +297,7 @@ def result_of(work: Work, blobs: Blobs, tau: Tau, told: Iterable[Shard] = ()) ->
 
 
 def fitted(vectors: Sequence[VectorRef], blobs: Blobs, under: str = "") -> Fitted:
-    """Bytes are a function of the task and of whose heads are fitted with it, `under` what."""
+    """Fitted heads; bytes depend on the task, on the tasks fitted with it and on `under`."""
     names = [vector.task for vector in vectors]
     heads = [
         FittedHead(
@@ -315,7 +315,7 @@ def fitted(vectors: Sequence[VectorRef], blobs: Blobs, under: str = "") -> Fitte
 
 
 def loud(task: str, on: str) -> float:
-    """Vectors that move every other task's inputs half as much as their own."""
+    """Vectors that change every other task's inputs half as much as their own."""
     return 1.0 if task == on else 0.5
 
 
@@ -371,7 +371,7 @@ def pair(vector: VectorRef, shard: Shard, tau: Tau) -> Pair:
 
 
 def made(work: ComposeWork, blobs: Blobs) -> Composed:
-    """Coefficients and bytes are a function of the work."""
+    """A composition whose coefficients and bytes depend only on the work."""
     making, merged, target = work.making, None, None
     terms = tuple(t.model_copy(update={"by_block": {"a": 0.25, "b": 1.5}}) for t in work.terms)
     if making.method in MERGES:
@@ -422,7 +422,7 @@ def evaluated(work: EvaluateWork) -> Evaluated:
 
 
 def _left_out(work: EvaluateWork) -> dict[str, dict[str, float]]:
-    """A task without its own vector is lost, another is a little better."""
+    """Without its own vector a task fails; without another it is slightly better."""
     owns = zip(parts_of(work.composition), work.composition.terms, strict=True)
     return {
         part: {task.name: 0.5 if task.name == term.vector.task else 0.9 for task in work.tasks}

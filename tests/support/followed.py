@@ -1,5 +1,5 @@
-"""A page of the documents, followed step by step as whoever reads it does: what is run prints what
-the page shows."""
+"""Follows a page of the documents step by step, as a reader does: what a block prints must match
+what the page shows."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from tests.support.blocks import of_page
 from tests.support.inline import Here
 
 NUMBER = re.compile(r"(?:(?<!\S)[+-])?\b\d+(?:\.\d+)?\b")
-LOSS = r"(?<=ready  )\d\.\d{3}\b"  # of the step that was told last: which one, time decides
+LOSS = r"(?<=ready  )\d\.\d{3}\b"  # of the last step that was printed: which one depends on timing
 OTHER = re.compile(rf"{LOSS}|\b([0-9a-f]{{12}}|root|{re.escape(getpass.getuser())})\b")
-POINTS, SHARE = 4.0, 0.05  # by which another processor or engine may differ; twice, with a sign:
-# what is told with one is the difference of two figures
+POINTS, SHARE = 4.0, 0.05  # by which another processor or engine may differ; twice as much with a
+# sign, which differences of two figures have
 
 
 class Plainly(Here):
-    """One process may have one engine of DeepSpeed, and here all trainings are in one."""
+    """Here all trainings are in one process, which may have only one engine of DeepSpeed."""
 
     def submit(self, *given: Any, **named: Any) -> Any:
         return super().submit(*given, **(named | {"engine": "plain"}))
 
 
 def follow(page: str) -> None:
-    """Every block in its order; a block of text is what the one before it printed."""
+    """Run every block in order; a block of text is the output of the one before it."""
     ways: dict[str, Callable[[str], str]] = {"python": _python, "sh": _shell}
     printed = ""
     for block in of_page(page):
@@ -60,8 +60,8 @@ def _command(line: str) -> str:
 
 
 def require_shown(shown: str, printed: str, place: str) -> None:
-    """Line by line: the words are the same, and figures close. More may have been printed, as `...`
-    says."""
+    """Compare line by line: words must be equal, and figures close. More may have been printed, for
+    which the page has `...`."""
     rest = iter(printed.splitlines())
     for line in (line for line in shown.splitlines() if line.strip() not in ("", "...")):
         same = next((one for one in rest if _words(one) == _words(line)), None)
@@ -73,7 +73,7 @@ def require_shown(shown: str, printed: str, place: str) -> None:
 
 
 def _words(line: str) -> list[str]:
-    """Without figures, digests, and the name of whoever runs it."""
+    """The words of a line, without figures, digests and the user's name."""
     return NUMBER.sub("0", OTHER.sub("_", line)).split()
 
 

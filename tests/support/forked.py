@@ -1,7 +1,7 @@
 """A cluster of forked processes: they die by SIGKILL as on Ray, and start in milliseconds.
 
-One process forks the others and starts a coordinator that died again; learners live on meanwhile.
-Callers find the coordinator by a socket and wait while it is away.
+One process forks the others and restarts a coordinator that died; learners live on meanwhile.
+Callers find the coordinator through a socket and wait while it is away.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from cluster.storage.home import Home
 from tacl.errors import StorageUnavailable
 from tests.support.quick import Quick
 
-PATIENCE = 60.0  # seconds for a coordinator to be there again
-PERIOD = 0.05  # seconds between two looks at what runs
+PATIENCE = 60.0  # seconds for a coordinator to come back
+PERIOD = 0.05  # seconds between two checks of the runs
 
 
 class Forked:
-    """A home's cluster; the process that makes one must have no threads yet."""
+    """A home's cluster; the process that makes it must have no threads yet."""
 
     wide = 1  # groups need Ray
 
@@ -48,18 +48,18 @@ class Forked:
         return ask(self.home, method, *arguments)
 
     def pids(self, title: str) -> list[int]:
-        """Of the coordinator, or of the learners that work; there are no groups."""
+        """Ids of the coordinator's process, or of learners at work; there are no groups."""
         found = [int(path.suffix[1:]) for path in (self.home.path / "run").glob(f"{title}.*")]
         return [pid for pid in found if _runs(pid)]
 
     def stop(self) -> None:
-        """Everything ends, as when the machine is switched off."""
+        """End everything, as when the machine is switched off."""
         os.kill(self._supervisor, signal.SIGTERM)
         os.waitpid(self._supervisor, 0)
 
 
 def ask(home: Home, method: str, *arguments: Any) -> Any:
-    """Call the coordinator; repeated when it was lost meanwhile. Raises what the method raises."""
+    """Call the coordinator; repeated if it is lost meanwhile. Raises what the method raises."""
     end = time.monotonic() + PATIENCE
     while True:
         try:
@@ -235,7 +235,7 @@ def _learn(home: Home, work: Work, place: Path) -> None:
 
 
 class Known:
-    """Asks the coordinator that runs now, as `cluster.runtime.connection` does on Ray."""
+    """Calls the current coordinator, as `cluster.runtime.connection` does on Ray."""
 
     def __init__(self, home: Home) -> None:
         self._home = home

@@ -1,4 +1,4 @@
-"""The oracle of the dual tests: torch.func.jvp for the tangent, reverse mode for its gradient."""
+"""The reference of the dual tests: torch.func.jvp for tangents, reverse mode for gradients."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Call = Callable[[Sequence[Any]], list[Any]]  # values of the duals -> flat outpu
 
 @dataclass(frozen=True)
 class Pair:
-    """An argument that is to be a dual."""
+    """An argument that becomes a dual."""
 
     primal: Tensor
     tangent: Tensor
@@ -70,7 +70,7 @@ def forward(call: Call, pairs: Sequence[Pair]) -> tuple[list[Any], list[Tensor]]
     def smooth(*values: Tensor) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
         outputs = call(values)
         plain[:] = [o for o in outputs if not isinstance(o, Tensor)]
-        floating = (o for o in outputs if is_floating(o))  # jvp wants at least one output
+        floating = (o for o in outputs if is_floating(o))  # jvp requires at least one output
         rest = (o for o in outputs if isinstance(o, Tensor) and not is_floating(o))
         return (values[0], *floating), tuple(rest)
 
@@ -124,7 +124,7 @@ def _compare(
 
 
 def _check_aliases(outputs: list[Any], duals: list[DualTensor]) -> None:
-    """Who looks into the memory of an argument must be known to share it."""
+    """An output that is a view of an argument's memory must be marked as sharing it."""
     for output in outputs:
         for source in duals:
             if not is_floating(output) or output is source or source.numel() == 0:

@@ -1,7 +1,7 @@
-"""The quick learner, whose trainings on several workers are real groups of Ray Train.
+"""The quick learner, with trainings on several workers as real groups of Ray Train.
 
-Rank 0 computes; the others hear of every step by a real broadcast, so the loss of any rank ends the
-group as it does in a training.
+Rank 0 computes; the others learn of every step through a real broadcast, so the loss of any rank
+ends the group as in a training.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ class Grouped(Quick):
     def work(self, work: Work) -> Result:
         if not isinstance(work, TrainWork) or work.submission.options.workers == 1:
             return super().work(work)
-        from cluster.learner.group import on_group  # torch, for those who need it
+        from cluster.learner.group import on_group  # imports torch, which not all need
 
         config = {"home": self._home.where, "work": work}
         name = f"{work.run_id[:16]}-{work.attempt}"

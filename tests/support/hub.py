@@ -23,7 +23,7 @@ TOKEN = "hf_of_ann"  # may write below ann/ and read all
 class Repo:
     private: bool = True
     commits: dict[str, dict[str, bytes]] = field(default_factory=dict)  # oldest first
-    claims: dict[str, int] = field(default_factory=dict)  # sizes told in the place of the true ones
+    claims: dict[str, int] = field(default_factory=dict)  # sizes reported in place of the true ones
 
     def commit(self, files: dict[str, bytes]) -> str:
         parts = [f"{len(self.commits)}", *(f"{n} {len(b)}" for n, b in sorted(files.items()))]
@@ -39,7 +39,7 @@ class Repo:
 
 @dataclass
 class Hub:
-    """`large`: contents of large files, by sha256; `fetched`: paths that somebody asked for."""
+    """`large`: contents of large files, by sha256; `fetched`: paths that were requested."""
 
     address: str = ""
     repos: dict[str, Repo] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class Hub:
     fetched: list[str] = field(default_factory=list)
 
     def put(self, name: str, files: dict[str, bytes], private: bool = False) -> str:
-        """As somebody else does; the commit."""
+        """Commit as another user; returns the commit."""
         return self.repos.setdefault(name, Repo(private)).commit(files)
 
     def files(self, name: str) -> dict[str, bytes]:
@@ -56,7 +56,7 @@ class Hub:
 
 @contextmanager
 def running(patch: pytest.MonkeyPatch) -> Iterator[Hub]:
-    """The hub that huggingface_hub asks, as HF_ENDPOINT says it; nobody is logged in."""
+    """The hub that huggingface_hub calls, by HF_ENDPOINT; nobody is logged in."""
     hub = Hub()
     for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):
         patch.delenv(name, raising=False)
@@ -65,7 +65,7 @@ def running(patch: pytest.MonkeyPatch) -> Iterator[Hub]:
         patch.setattr(constants, "ENDPOINT", hub.address)
         patch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", _template(hub.address))
         patch.setattr(constants, "HF_HUB_OFFLINE", False)
-        patch.setattr(constants, "HF_HUB_DISABLE_XET", True)  # its store is no part of this
+        patch.setattr(constants, "HF_HUB_DISABLE_XET", True)  # the fake has no Xet store
         patch.setattr(constants, "HF_TOKEN_PATH", "/nowhere")
         yield hub
 
@@ -83,7 +83,7 @@ def application(hub: Hub) -> FastAPI:
 
 
 def _serve_owners(app: FastAPI, hub: Hub) -> None:
-    """Who one is, and new repositories."""
+    """Serve the caller's identity, and new repositories."""
 
     @app.api_route("/", methods=["GET", "HEAD"])
     def root() -> str:
@@ -112,7 +112,7 @@ def _serve_owners(app: FastAPI, hub: Hub) -> None:
 
 
 def _serve_readers(app: FastAPI, hub: Hub) -> None:
-    """What there is, and its files."""
+    """Serve information on repositories, and their files."""
 
     @app.get("/api/models/{owner}/{name}")
     @app.get("/api/models/{owner}/{name}/revision/{revision}")
@@ -152,7 +152,7 @@ def _serve_readers(app: FastAPI, hub: Hub) -> None:
 
 
 def _serve_commits(app: FastAPI, hub: Hub) -> None:
-    """Files that come, the large ones by themselves."""
+    """Serve uploads, where large files are uploaded separately."""
 
     @app.post("/api/models/{owner}/{name}/preupload/{revision}")
     async def preupload(request: Request) -> Any:

@@ -1,4 +1,4 @@
-"""Clusters without processes whose work is done: the real learner, in this process."""
+"""Clusters without processes, whose work the real learner does in this process."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.support.instant import InProcess
 
 @dataclass
 class Inline(FakeLauncher):
-    """Work is done when it is looked at; steps see the generic samples alone."""
+    """Work is done when it is polled; steps see only the generic samples."""
 
     home: Home = field(kw_only=True)
 
@@ -42,7 +42,7 @@ def outcome_of(learner: Learner, handle: FakeProcess) -> Outcome:
 
 
 class Asking:
-    """A run's way to the coordinator, without Ray."""
+    """A run's connection to the coordinator, without Ray."""
 
     def __init__(self, coordinator: Coordinator) -> None:
         self._coordinator = coordinator
@@ -58,7 +58,7 @@ class Asking:
 
 
 class Working(InProcess):
-    """The coordinator, for whom whatever is owed is done before it looks, by the real learner."""
+    """A coordinator whose every tick does all work with the real learner."""
 
     def __init__(self, home: Home) -> None:
         self._home, self._launcher_here = home, FakeLauncher()
@@ -73,7 +73,7 @@ class Working(InProcess):
 
 
 class Here(Client):
-    """A client of a cluster in this process, which `up` founds as the real one does."""
+    """A client of a cluster in this process, which `up` founds like the real one."""
 
     running: ClassVar[dict[Path, Working]] = {}
 

@@ -1,4 +1,4 @@
-"""A whole home in one process: the real coordinator, and work that is done when it is looked at."""
+"""A whole home in one process: the real coordinator, with work that is done when it is polled."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ PICTURES = BASE.model_copy(update={"modality": "image"})
 
 @dataclass
 class Instant(FakeLauncher):
-    """Work takes no time, but while it is `paused`; tasks, and what is made for users, in `broken`
-    fail."""
+    """Work takes no time, unless it is `paused`; it fails for tasks, and for users' compositions
+    and evaluations, in `broken`."""
 
     home: Home = field(kw_only=True)
     broken: set[str] = field(default_factory=set)
@@ -45,7 +45,7 @@ class Instant(FakeLauncher):
 
 
 class InProcess(Coordinator):
-    """The coordinator that looks after its work whenever it is asked how it is."""
+    """The coordinator that ticks whenever its status or a result is requested."""
 
     def status(
         self, context: RequestContext, since: str = "", tasks: Sequence[str] = ()
@@ -71,7 +71,7 @@ class InProcess(Coordinator):
 
 
 class Guess:
-    """A predictor that always says the same."""
+    """A predictor with constant answers."""
 
     def __init__(self, belonging: float = 0.875) -> None:
         self._belonging = Belonging(probability=belonging, none=belonging <= 0.5)

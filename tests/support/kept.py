@@ -1,4 +1,4 @@
-"""What there is of checkpoints."""
+"""What is stored of checkpoints."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ from cluster.storage.checkpoints import Checkpoints
 
 
 def newest(store: Checkpoints) -> int | None:
-    """The step that a run would go on from."""
+    """The step from which a run would continue."""
     with store.newest() as kept:
         return kept and kept.step

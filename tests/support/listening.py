@@ -1,4 +1,4 @@
-"""An application on a port of its own, for clients that bring their own HTTP."""
+"""An application on a port of its own, for clients that have their own HTTP code."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fastapi import FastAPI
 
 @contextmanager
 def serving(app: FastAPI) -> Iterator[str]:
-    """The address of the app on a port of its own."""
+    """Yields the address of the app, on a port of its own."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port = found.getsockname()[1]

@@ -23,7 +23,7 @@ def lost_answer(
     scene: Scene, write: str, landed: bool = True, asked_at_once: bool = False
 ) -> Iterator[None]:
     """The connection is lost with the answer to the commit of a method of the registry, which
-    `landed` or not; until the end nobody can ask whether it did, unless that is `asked_at_once`."""
+    `landed` or not; within the block nobody can query which, unless `asked_at_once`."""
     registry = scene.coordinator._registry
     real = getattr(registry, write)
 
@@ -46,12 +46,12 @@ def lost_answer(
 
 
 class Killed(BaseException):
-    """As by SIGKILL: nothing of ours catches it."""
+    """Stands for SIGKILL: none of our code catches it."""
 
 
 @contextmanager
 def killed_after_removing(blobs: int) -> Iterator[None]:
-    """What the block does ends where it removes a blob more."""
+    """The block ends, as if killed, when it removes one blob more than `blobs`."""
     real, left = Blobs.remove, [blobs]
 
     def deadly(blobs: Blobs, digest: str) -> None:
@@ -67,8 +67,8 @@ def killed_after_removing(blobs: int) -> Iterator[None]:
 
 
 def killed_while(write: Callable[[Path], object], place: Path) -> list[Path]:
-    """What another process leaves among the drafts of a place that is killed by SIGKILL when a file
-    of it is flushed; as if that had been an hour ago."""
+    """The drafts of a place that are left by another process, which is killed by SIGKILL when it
+    flushes a file; they are made to look an hour old."""
 
     def die(_: int) -> NoReturn:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -79,7 +79,7 @@ def killed_while(write: Callable[[Path], object], place: Path) -> list[Path]:
         os.fsync = die
         try:
             write(place)
-        finally:  # nothing was flushed: no second process runs the tests
+        finally:  # if nothing was flushed: no second process may run the tests
             os._exit(1)
     os.waitpid(pid, 0)
     left = [path for path in _drafts(place) if path not in before]

@@ -1,7 +1,7 @@
-"""What some tests need beside our environment: a server, a browser, a client. Skipped where it is
-absent.
+"""What some tests need in addition to our environment: a server, a browser, a client. They are
+skipped if it is absent.
 
-On a bare machine `make test` says how many tests were skipped, and why. Where the variable
+On a bare machine `make test` reports how many tests were skipped, and why. If the variable
 TACL_REQUIRE names what is needed (`postgres,browser`, as in `.ci/run`), absence is a failure.
 """
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 def need(what: str, found: T | None, advice: str) -> T:
-    """`found` itself. Skips the test, or fails it where `what` is required, when it is None."""
+    """`found` itself. If it is None, skips the test, or fails it if `what` is required."""
     if found is not None:
         return found
     absent = f"there is no {what} here: {advice}"

@@ -1,7 +1,7 @@
 """Notebooks: run cell by cell in a kernel of their own, and what they print.
 
-`python -m tests.support.notebooks` runs those of examples/ on clusters of their own, and keeps what
-they give.
+`python -m tests.support.notebooks` runs those of examples/ on clusters of their own, and stores
+their outputs.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ CELL_SECONDS = 900
 
 
 def code_of(notebook: Any) -> list[str]:
-    """Its lines of code."""
+    """The lines of code of a notebook."""
     return [line for source in cells_of(notebook) for line in source.splitlines()]
 
 
 def cells_of(notebook: Any) -> list[str]:
-    """Those of code, in their order."""
+    """The code cells, in their order."""
     return [one.source for one in _code(notebook)]
 
 
 def printed(notebook: Any) -> list[str]:
-    """By every cell of code; of pictures and errors, their kind."""
+    """The output of every code cell; for pictures and errors, their kind."""
     return ["\n".join(map(_shown, one.outputs)) for one in _code(notebook)]
 
 
 def done(source: str, known: dict[str, object]) -> str:
-    """A cell in this process, as `printed` tells of one in a kernel."""
-    plt.close("all")  # a kernel begins without those of others
+    """Run a cell in this process; returns what `printed` returns for one in a kernel."""
+    plt.close("all")  # a kernel starts without the figures of others
     body = ast.parse(source).body
     last = body.pop() if isinstance(body[-1], ast.Expr) else ast.parse("None").body[0]
     assert isinstance(last, ast.Expr)
@@ -55,13 +55,13 @@ def done(source: str, known: dict[str, object]) -> str:
 
 
 def executed(path: Path, folder: Path) -> Any:
-    """The notebook with the outputs that it gives now, in this folder."""
+    """Run the notebook in this folder; returns it with its new outputs."""
     notebook = nbformat.read(path, as_version=4)
     where = {"metadata": {"path": str(folder)}}
     private = Config(KernelManager={"transport": "ipc", "ip": str(folder / "kernel")})  # no port
     how = {"timeout": CELL_SECONDS, "record_timing": False, "coalesce_streams": True}
     NotebookClient(notebook, config=private, resources=where, **how).execute()
-    for one in _code(notebook):  # what libraries say of this machine
+    for one in _code(notebook):  # without messages of libraries about this machine
         one.outputs = [given for given in one.outputs if given.get("name") != "stderr"]
     return notebook
 

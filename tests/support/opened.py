@@ -1,4 +1,4 @@
-"""Whether a file was opened, by whichever process and library: the kernel tells (inotify)."""
+"""Whether a file was opened, by any process and library, as the kernel reports (inotify)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ IN_OPEN = 0x20
 
 @contextmanager
 def watched(path: Path) -> Iterator[Callable[[], bool]]:
-    """A function that says whether `path` was opened since the beginning of the block."""
+    """Yields a function that says whether `path` was opened since the block started."""
     libc = ctypes.CDLL(None, use_errno=True)
     descriptor = libc.inotify_init1(os.O_NONBLOCK)
     if descriptor < 0 or libc.inotify_add_watch(descriptor, bytes(path), IN_OPEN) < 0:

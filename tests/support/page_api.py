@@ -1,4 +1,4 @@
-"""What the page asks of the API, without a cluster."""
+"""A fake of the API for the page, without a cluster."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.declared import Declared
 
 
 class FakeApi:
-    """What the page asks of the API, answered from a few lists."""
+    """The API's answers to the page, from a few lists."""
 
     def __init__(self) -> None:
         self.token: str | None = None
@@ -30,21 +30,21 @@ class FakeApi:
         self.modality, self.head_kind = "image", "text"
         self.tasks: list[dict[str, Any]] = []
         self.work: list[dict[str, Any]] = []
-        self.partly = False  # whether who heard all once is told what is there no more
+        self.partly = False  # whether a client with the full status is informed of what is gone
         self.told = set[str]()  # work
         self.rows: list[dict[str, Any]] = []
         self.findings: list[dict[str, Any]] = []
         self.loudest: list[dict[str, Any]] = []
         self.asked: list[tuple[str, Any]] = []
         self.missing = 0
-        self.generic: float | None = 0.1  # what every vector does to the generic samples
-        self.change: float | None = 0.6  # and to the answers for another task
-        self.high = 0.5  # of which is warned
-        self.held = set[str]()  # paths that are not answered until they are taken out
-        self.failing = Counter[str]()  # paths of which so many answers are 503
+        self.generic: float | None = 0.1  # effect of every vector on the generic samples
+        self.change: float | None = 0.6  # and on the answers for another task
+        self.high = 0.5  # changes from which the page warns
+        self.held = set[str]()  # paths that are not answered until they are removed here
+        self.failing = Counter[str]()  # paths, with the number of 503 answers still to give
         self.trouble: str | None = None
-        self.explains = "ab12" * 16  # digest of the model of now
-        self.more = 0  # classes that it has beside three
+        self.explains = "ab12" * 16  # digest of the current model
+        self.more = 0  # number of its classes beyond three
         self.changes = 0
         self.url = ""
         self.app = FastAPI()
@@ -54,7 +54,7 @@ class FakeApi:
         assets.serve(self.app)
 
     def task(self, name: str, state: str, **facts: Any) -> None:
-        """A task as it is now."""
+        """Add or replace a task in its current state."""
         nothing = dict.fromkeys(("step", "steps", "loss", "version", "reason"))
         nothing |= {"accuracy_before": None, "accuracy_after": None, "run_id": f"training {name}"}
         self.tasks = [task for task in self.tasks if task["name"] != name]
@@ -74,7 +74,7 @@ class FakeApi:
         frozen: dict[str, float] | None = None,
         **means: float,
     ) -> None:
-        """A sum that was evaluated; what is not among the `means` was not measured."""
+        """An evaluated sum; what is not among the `means` was not measured."""
         fixed = {"terms": [f"+{name}@v1" for name in accuracies], "label": "", "at": at}
         fixed |= {"user": "me", "method": "sum"}
         fixed["absolute"] = sum(accuracies.values()) / len(accuracies)
@@ -196,7 +196,7 @@ class FakeApi:
             return {"user": user, "revoked": 1}
 
     def sum(self, *terms: str) -> dict[str, Any]:
-        """Pinned as the tasks are now."""
+        """A sum pinned to the current versions of the tasks."""
         versions = {task["name"]: task["version"] for task in self.tasks}
         pinned = [
             {
@@ -267,7 +267,7 @@ def _evaluated(terms: list[str]) -> dict[str, Any]:
 
 
 def _explained(more: int) -> dict[str, Any]:
-    """Of so many classes more than three."""
+    """An explanation of a model with `more` classes beyond three."""
     unlikely = {f"class {number}": -1.0 - number for number in range(more)}
     logits = {"digits": {"zero": 3.0, "nine": 1.0}, "signs": {"stop": 2.0, **unlikely}}
     half = {task: {name: value / 2 for name, value in of.items()} for task, of in logits.items()}

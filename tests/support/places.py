@@ -1,4 +1,4 @@
-"""Where the checkout lies, and where files of tests go that need not outlive them."""
+"""Where the checkout is, and where temporary files of tests are written."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import shutil
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-MEMORY = Path("/dev/shm")  # files in memory: a sync of them costs nothing
+MEMORY = Path("/dev/shm")  # files in memory: syncing them is free
 ENOUGH = 4 << 30  # bytes
 
 
 def in_memory() -> bool:
-    """Whether tests of one run fit into it."""
+    """Whether the files of one run of the tests fit into memory."""
     return MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > ENOUGH

@@ -50,7 +50,7 @@ def running(binaries: Path, folder: Path) -> Iterator[Server]:
         server.wait_until_ready(process)
         yield server
     finally:
-        process.send_signal(signal.SIGQUIT)  # at once: nothing of it is kept
+        process.send_signal(signal.SIGQUIT)  # ends at once: nothing of it is kept
         process.wait(30)
         log.close()
 
@@ -60,14 +60,14 @@ class Server:
         self._folder = folder
 
     def new_database(self) -> str:
-        """The URL of an empty schema, which is made a hundred times faster than a database."""
+        """The URL of a new, empty schema, which is made a hundred times faster than a database."""
         name = f"t{uuid.uuid4().hex}"
         self._execute(f"CREATE SCHEMA {name}")
         options = f"host={self._folder}&options=-csearch_path%3D{name}"
         return f"postgresql+psycopg://tacl@/postgres?{options}"
 
     def hang_up(self) -> None:
-        """On everybody, as when the server was started again."""
+        """Close everybody's connection, as when the server is restarted."""
         others = "FROM pg_stat_activity WHERE usename = 'tacl' AND pid <> pg_backend_pid()"
         self._execute(f"SELECT pg_terminate_backend(pid, 10000) {others}")
 

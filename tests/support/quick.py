@@ -1,4 +1,4 @@
-"""A learner that takes a second: hashes instead of gradients, real checkpoints and arrivals."""
+"""A learner that takes a second: hashes instead of gradients, but real checkpoints and arrivals."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SECONDS = float(os.environ.get("TACL_TEST_STEP_SECONDS", "0.1"))
 
 
 class Quick(FakeLearner):
-    """A training is a chain of hashes over what each step was told; a checkpoint is a link."""
+    """A training is a chain of hashes over the shards of each step; a checkpoint stores a link."""
 
     def __init__(self, home: str, known: Callable[[Lease], Leave] | None = None) -> None:
         super().__init__(home)
@@ -56,7 +56,7 @@ class Quick(FakeLearner):
             time.sleep(SECONDS)
             if step % 3 == 2:
                 store.write(step + 1, partial(_save, link))
-        if not leased:  # the last of the steps was done before
+        if not leased:  # the last step was done before
             last = Lease(run_id=work.run_id, first=STEPS - 1, last=STEPS - 1, attempt=work.attempt)
             arrivals.apply(known(last).arrivals)
         return link, arrivals.at(STEPS - 1)

@@ -72,7 +72,7 @@ def publish(registry: Registry, *names: str) -> None:
 
 
 def refresh(registry: Registry, name: str, number: int, accepted: bool = True) -> RefreshWork:
-    """A refresh of the champion, accepted to run; its result is `refreshed(number)`."""
+    """A refresh of the champion, accepted as a run; its result is `refreshed(number)`."""
     version = registry.aliases(name)[CHAMPION]
     work = RefreshWork(
         run_id=f"refresh {name} {number}",

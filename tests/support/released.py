@@ -13,7 +13,7 @@ SCHEMAS = {"0.1.0": "0000"}  # of every released version
 
 
 def unpacked(folder: Path, version: str = "0.1.0") -> Home:
-    """With the answers that it gave then, in `expected.json`."""
+    """The home, with the answers that the version gave, in `expected.json`."""
     with tarfile.open(ROOT / "tests" / "fixtures" / f"home-{version}.tar.xz") as archive:
         archive.extractall(folder, filter="data")
     home = Home(folder)

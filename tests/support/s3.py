@@ -1,4 +1,4 @@
-"""An S3 server inside the tests, and a proxy before it that loses answers."""
+"""An S3 server within the tests, and a proxy in front of it that loses answers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 ENVIRONMENT = {
     "AWS_ACCESS_KEY_ID": "tester",
     "AWS_SECRET_ACCESS_KEY": "known to nobody",
-    "AWS_EC2_METADATA_DISABLED": "true",  # else a machine is asked that is not there
+    "AWS_EC2_METADATA_DISABLED": "true",  # else a host is queried that does not exist
 }
 
 
@@ -24,7 +24,7 @@ class Server:
         self.port = port
 
     def new_bucket(self) -> str:
-        """The URI of a place in it."""
+        """The URI of a new bucket."""
         return self.uri(self._bucket(), self.port)
 
     def uri(self, bucket: str, port: int) -> str:
@@ -32,7 +32,7 @@ class Server:
         return f"s3://{bucket}/some/place?{options}"
 
     def through(self, uri: str, port: int) -> str:
-        """The same place, asked at another port."""
+        """The same URI, at another port."""
         return uri.replace(f":{self.port}", f":{port}")
 
     def _bucket(self) -> str:
@@ -41,7 +41,7 @@ class Server:
         return name
 
     def request(self, method: str, path: str, body: bytes | None = None) -> bytes:
-        """As an administrator would."""
+        """A request with an administrator's rights."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
         connection.request(method, path, body, {"Authorization": SIGNED})
         answer = connection.getresponse()
@@ -67,8 +67,8 @@ def running() -> Iterator[Server]:
 
 
 class Lossy:
-    """Passes requests on; `lose(method, times)`: that many are carried out and never answered,
-    `refuse(...)`: that many are not carried out."""
+    """Passes requests on, except faults: `lose(method, times)` requests are carried out and not
+    answered, `refuse(...)` requests are not carried out."""
 
     def __init__(self, port: int) -> None:
         self.behind = port

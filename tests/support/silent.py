@@ -1,4 +1,4 @@
-"""A server of PostgreSQL that hangs: it accepts connections, lets people in perhaps, and answers
+"""A PostgreSQL server that hangs: it accepts connections, perhaps also logins, and answers
 nothing."""
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ STARTUP = 3 << 16  # the protocol; other numbers ask for encryption
 
 @contextmanager
 def silent(lets_in: bool) -> Iterator[str]:
-    """The URL of a registry there."""
+    """The URL of a registry on this server."""
 
     class Session(socketserver.BaseRequestHandler):
         def handle(self) -> None:
@@ -27,11 +27,11 @@ def silent(lets_in: bool) -> Iterator[str]:
                     connection.sendall(_message(b"R", bytes(4)) + _message(b"Z", b"I"))
                     break
                 connection.sendall(b"N")
-            while connection.recv(1024):  # until it is hung up
+            while connection.recv(1024):  # until the client disconnects
                 pass
 
     class Threads(socketserver.ThreadingTCPServer):
-        daemon_threads = True  # whoever gave up may not have hung up yet
+        daemon_threads = True  # a client that gave up may not have disconnected yet
 
     with Threads(("127.0.0.1", 0), Session) as server:
         threading.Thread(target=server.serve_forever, args=(0.01,)).start()

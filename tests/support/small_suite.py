@@ -1,4 +1,4 @@
-"""A suite of three small tasks of patterns that is run in seconds."""
+"""A suite of three small tasks of patterns, which runs in seconds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ REFRESH = RefreshConfig(seed=0, steps=4, samples=16, batch=8, other_batch=4)
 
 
 def data(folder: Path) -> Path:
-    """Parquet files as they are on a hub; four classes each, three in the generic set."""
+    """Write Parquet files as on a hub; four classes each, three in the generic set."""
     for task, name in enumerate(("one", "two", "three", "generic", "target")):
         classes = 3 if name == "generic" else 4
         for seed, (part, rows) in enumerate({"train": 48, "test": 20}.items()):
@@ -48,7 +48,7 @@ def suite(folder: Path) -> Suite:
 def request(
     folder: Path, out: str, table: str, variants: list[str], seeds: tuple[int, ...] = (0,)
 ) -> TableRequest:
-    """`folder` holds the data and the base, `out` is a folder in it."""
+    """`folder` has the data and the base, `out` is a folder in it."""
     source = folder / "data"
     if not source.is_dir():
         data(source)
@@ -59,6 +59,6 @@ def request(
 
 
 def bench_of(request: TableRequest) -> Experiment:
-    """Of the first seed, over the cells that a table left."""
+    """The experiment of the first seed, over the cells that a table left."""
     cells, base = Cells(request.out / ".cells"), LoadedBase.of(request.suite)
     return Experiment(request.suite, request.seeds[0], request.data, cells, base)

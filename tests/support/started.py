@@ -1,7 +1,7 @@
 """A Ray cluster of several nodes in this process.
 
-Ray forks while threads of a cluster before may call into gRPC; a child that such a fork leaves
-stuck never says that it is there, and the next one does.
+Ray forks while threads of an earlier cluster may be in calls of gRPC. A child of such a fork may
+hang without ever reporting that it runs; a second attempt succeeds.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import psutil
 
 
 def started(**head: Any) -> Any:
-    """With its head alone, and without what watches it."""
+    """A cluster with only its head, and without monitoring processes."""
     from ray.cluster_utils import Cluster
 
     head |= {"include_dashboard": False, "include_log_monitor": False, "no_monitor": True}
@@ -25,7 +25,7 @@ def started(**head: Any) -> Any:
 
 
 def joined(cluster: Any, **node: Any) -> Any:
-    """The node that joined it."""
+    """Add a node to the cluster and return it."""
     before = set(psutil.Process().children())
     try:
         return cluster.add_node(**node)

@@ -1,4 +1,4 @@
-"""What a registry asks of its database."""
+"""The statements that a registry sends to its database."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cluster.registry import Registry
 
 
 def statements(registry: Registry, ask: Callable[[], object]) -> list[tuple[str, Any]]:
-    """Each statement and its parameters, in order."""
+    """Each statement with its parameters, in order."""
     engine, asked = registry._engine, list[tuple[str, Any]]()
 
     def heard(*told: Any) -> None:

@@ -1,4 +1,4 @@
-"""A tab of a real Chromium, and what went wrong in it."""
+"""A tab of a real Chromium, with the errors that occur in it."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ FLAGS = (
 )
 
 
-# What the page waits for passes fifty times as fast.
+# Timeouts of the page pass fifty times as fast.
 HURRY = (
     "const wait = window.setTimeout; window.setTimeout = (f, ms, ...x) => wait(f, ms / 50, ...x)"
 )
 
 
 class Tab:
-    """A tab, what it loaded, and what went wrong in it."""
+    """A tab, the URLs that it loaded, and the errors in it."""
 
     def __init__(self, chromium: Any, url: str, hurry: bool = False, **options: Any) -> None:
         self.url = url
@@ -35,14 +35,14 @@ class Tab:
         self.page.goto(url)
 
     def close(self) -> None:
-        """Nothing went wrong in it, and nothing came from elsewhere."""
+        """Close it; asserts that there was no error, and nothing was loaded from elsewhere."""
         self.context.close()
         assert not self.errors + self.blocked, self.errors + self.blocked
         assert [u for u in self.urls if not u.startswith((self.url, "blob:", "data:"))] == []
 
 
 def _blocked(line: Any) -> list[str]:
-    """What the policy forbade, and a model that was asked for where there is none."""
+    """What the policy blocked, and requests for a model that does not exist."""
     no_model = "status of 4" in line.text and "/v1/compositions/" in line.location["url"]
     return [line.text] if no_model or "Content Security Policy" in line.text else []
 

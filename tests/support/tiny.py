@@ -41,7 +41,7 @@ def base(folder: Path) -> str:
 def pictures(
     rows: int, classes: int = 4, seed: int = 0, noise: float = 60.0, task: int = 0
 ) -> tuple[list[bytes], list[int]]:
-    """PNG images and labels; a class is one coarse pattern of its task, a row adds noise."""
+    """PNG images and labels; each class is one coarse pattern of its task, each row adds noise."""
     patterns = np.random.default_rng([1, task]).integers(40, 216, (classes, 4, 4, 3))
     random = np.random.default_rng([2, task, seed])
     labels = [row % classes for row in range(rows)]
@@ -49,7 +49,7 @@ def pictures(
 
 
 def folder_of(path: Path, rows: int, task: int, seed: int = 0) -> Path:
-    """Pictures as people keep them: a folder per class."""
+    """Pictures as users keep them: a folder per class."""
     for row, (image, label) in enumerate(zip(*pictures(rows, seed=seed, task=task), strict=True)):
         file = path / TREES[label] / f"{row}.png"
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -97,7 +97,7 @@ def stored(
     parts: Mapping[str, tuple[Sequence[samples.Raw], Sequence[int]]],
     **options: Any,
 ) -> Submission:
-    """A task whose rows now lie in the home's blobs; all training inputs are its shard."""
+    """A task whose rows are in the home's blobs; all training inputs are its shard."""
     blobs = place.blobs()
     images, _ = parts["train"]
     refs: dict[str, Any] = {part: samples.store_rows(blobs, *rows) for part, rows in parts.items()}
@@ -132,11 +132,11 @@ def _probe(rows: int) -> list[bool]:
 
 
 class LeaseClient:
-    """A coordinator that tells every step the same shards, but from `joining` on also `newcomer`.
-    With leases of -1 `seconds` each step is asked for.
+    """A coordinator that lists the same shards at every step, and from `joining` on also
+    `newcomer`. With -1 `seconds`, each lease is one step.
 
-    Raises ConnectionError before step `dies_at`; the so-maniest times that it is told how far work
-    is, work is to give way.
+    Raises ConnectionError before step `dies_at`. `gives_way_at`: numbers of the reports of progress
+    after which work is to give way.
     """
 
     seconds = SHORTEST
@@ -173,7 +173,7 @@ class LeaseClient:
         return len(self.told) in self.gives_way_at
 
     def lease(self, asked: Lease) -> Leave:
-        """The method's name where this is an actor."""
+        """For calls of the method by name, when this is an actor."""
         return self(asked)
 
     def asked_by_now(self) -> list[int]:
@@ -181,8 +181,8 @@ class LeaseClient:
 
 
 class Mortal(LeaseClient):
-    """The process that asks for step `dies_at` is killed; until then every step is asked for, and
-    is a checkpoint."""
+    """The process that requests step `dies_at` is killed; before, every step is requested, and
+    stored as a checkpoint."""
 
     seconds = -1.0
 
@@ -198,7 +198,7 @@ def shard_of(task: Submission, ordinal: int = 1) -> Shard:
 
 
 def published(task: Submission, trained: Trained, version: int = 1) -> VectorRef:
-    """As the coordinator refers to a finished run's vector."""
+    """A finished run's vector, as the coordinator refers to it."""
     return VectorRef(
         task=task.name,
         version=version,

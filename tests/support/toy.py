@@ -34,7 +34,7 @@ CONFIG = TrainConfig(
 
 @dataclass
 class Numbers:
-    """Items are vectors already; remembers the rows of which a gradient was taken."""
+    """A backbone whose items are vectors; it records the rows of which a gradient was taken."""
 
     modality: Literal["image", "text"] = "image"
     learnt: list[Item] = field(default_factory=list)
@@ -70,7 +70,7 @@ def backbone(dtype: torch.dtype = torch.float64, factor: float = 1.0) -> Backbon
 
 
 def inputs(rows: int, seed: int, dtype: torch.dtype = torch.float64) -> list[Item]:
-    """Rows around a centre of their own: every seed is another task."""
+    """Rows around a random centre: every seed is another task."""
     random = torch.Generator().manual_seed(seed)
     centre = torch.randn(INPUTS, generator=random)
     return list((centre + 0.5 * torch.randn(rows, INPUTS, generator=random)).to(dtype))
@@ -78,7 +78,7 @@ def inputs(rows: int, seed: int, dtype: torch.dtype = torch.float64) -> list[Ite
 
 @dataclass
 class Scene:
-    """Task 0, with two classes, and what is shared of the others."""
+    """Task 0, with two classes, and what other tasks share."""
 
     backbone: Backbone
     head: Head
@@ -93,7 +93,7 @@ class Scene:
         return PlainEngine(self.module(dtype), config)
 
     def run(self, engine: Engine, config: TrainConfig, **more: Any) -> list[StepRecord]:
-        """Trains the engine; `known` may be given, by default all stores are from the start."""
+        """Train the engine; `known` may be given, by default it has all stores from the start."""
         records: list[StepRecord] = []
         known = more.pop("known", lambda step: self.stores)
         places = (engine, self.backbone, self.head, self.data, known, config)
@@ -134,7 +134,7 @@ def jacobian(encoder: nn.Module, items: Sequence[Item]) -> Tensor:
 
 
 def flat(tau: Params) -> Tensor:
-    """[P], in the order of `jacobian`."""
+    """tau as one vector [P], in the order of `jacobian`."""
     return torch.cat([value.flatten() for value in tau.values()])
 
 

@@ -1,4 +1,4 @@
-"""A plan's state and what happens to it; checks every instruction and invariant as it goes."""
+"""A plan's state and the events that it handles; every instruction and invariant is checked."""
 
 from __future__ import annotations
 
@@ -45,25 +45,25 @@ NEVER, ON_ARRIVAL = (Options(refresh=when, heads="trained") for when in ("never"
 
 
 def values_of(run: PlannedRun, tau: float) -> dict[MatrixCell, Effect]:
-    """Of what it measures: its own inputs a vector moves by 1, all others by `tau`."""
+    """Results of a measurement: a vector changes its own inputs by 1, all others by `tau`."""
     sizes = {cell: 1.0 if cell.task == cell.on else tau for cell in run.cells}
     return {cell: Effect(size, size if cell.head else None) for cell, size in sizes.items()}
 
 
 def assert_all_due_are_asked(state: State) -> None:
-    """Events look at no other vectors."""
+    """No vector is due that is not marked in `ask`: events examine no others."""
     assert not [task for task in state.champions.keys() - state.ask if is_due(state, task)]
 
 
 def _leaves(run: PlannedRun, event: Event) -> bool:
-    """Whether nothing is decided by it any more."""
+    """Whether the run is no longer needed for decisions."""
     if isinstance(event, Published | CellsMeasured | Ended):
         return run.kind not in ONCE
     return run.state == "failed" and run.kind in OF_MODELS
 
 
 class World:
-    """A state, and what was started and is not ended. Checks every instruction as it comes."""
+    """A state, and the runs that were started and have not ended. Checks every instruction."""
 
     def __init__(self, *nodes: Node, allowance: int = PLENTY) -> None:
         self.allowance = allowance
@@ -100,7 +100,7 @@ class World:
         return said
 
     def _check_matrix(self) -> None:
-        """What is kept beside the rows is what a look at all of them says."""
+        """The columns, marks and other derived state agree with the rows."""
         rows, columns, marks = self.state.rows, self.state.columns, dict(self.state.marks)
         assert {(t, on) for t, row in rows.items() for on in row} == {
             (t, on) for on, tasks in columns.items() for t in tasks
@@ -119,14 +119,14 @@ class World:
                 assert run_id not in self.running, "started twice"
                 assert placeable(self.state.nodes, needs)
                 self.running.add(run_id)
-                self.state.runs[run_id].cost = 0  # it is recorded
+                self.state.runs[run_id].cost = 0  # as it was recorded
             case Requeue(run_id) | Fail(run_id):
                 assert run_id in self.accepted
             case Stop(run_id):
                 self.running.discard(run_id)
 
     def submit(self, task: str, options: Options = NEVER, user: str | None = None) -> None:
-        """A task's samples and its training."""
+        """Add a task's samples and request its training."""
         ordinal = len(self.state.tasks)
         known = PlannedTask(ordinal, options, f"{task} 1", allowance=self.allowance)
         self.happens(SamplesArrived(task, known))
@@ -145,8 +145,8 @@ class World:
     def publish(
         self, run_id: str, tau: float = 0.0, measured: bool = True, near: tuple[str, ...] = ()
     ) -> None:
-        """The run's vector, which moves all other inputs by `tau` and its own by 1. `near`: tasks
-        whose samples are of the same kind."""
+        """Publish the run's vector, which changes all other inputs by `tau` and its own by 1.
+        `near`: tasks whose samples are of the same kind."""
         task = self.state.runs[run_id].task
         assert task is not None
         version = self.state.champions[task].version + 1 if task in self.state.champions else 1
@@ -161,7 +161,7 @@ class World:
         self.happens(Published(run_id, task, vector, row, heads[task], near=near))
 
     def measure(self, tau: float = 0.0) -> None:
-        """A measure that runs is done."""
+        """Finish a measurement that runs."""
         runs = (self.state.runs[run_id] for run_id in sorted(self.running))
         run = next(run for run in runs if run.kind == "measure")
         self.happens(CellsMeasured(run.run_id, values_of(run, tau)))
@@ -176,11 +176,11 @@ class World:
 
     @property
     def giving_way(self) -> set[str]:
-        """Those that are to."""
+        """The runs that are to give way."""
         return {run.run_id for run in self.state.runs.values() if run.gives_way}
 
     def give_way(self) -> set[str]:
-        """Those that are to do, and are what is answered."""
+        """Let the runs that are to give way do so; returns their ids."""
         told = self.giving_way
         for run_id in sorted(told):
             self.happens(PlaceGivenBack(run_id))
