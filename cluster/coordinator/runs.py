@@ -114,12 +114,15 @@ class RunRequests(RequestHandler):
     def stated(self, run_id: str, statistics: str, attempt: int | None = None) -> None:
         with self._reading():
             shard = self._shards[self._execution.underway.told(run_id, attempt).own]
-            if shard.statistics != statistics:
-                self._blobs.verify(statistics)
-                shard = shard.model_copy(update={"statistics": statistics})
-                with self._writing():
-                    self._registry.state(shard)
-                self._has_now(shard.task, shard)
+            if (first := shard.statistics) == statistics:
+                return
+            self._blobs.verify(statistics)
+            if first is not None and self._blobs.exists(first):  # others were told of it
+                return self._registry.refused([statistics])
+            shard = shard.model_copy(update={"statistics": statistics})
+            with self._writing():
+                self._registry.state(shard)
+            self._has_now(shard.task, shard)
 
     def run(self, context: RequestContext, run_id: str) -> RunStatus:
         with self._reading():

@@ -111,10 +111,11 @@ class TaskRequests(RequestHandler):
                 if new != old:
                     self._arrived(new, submission)
 
-            return Decision(answer, partial(self._registry.grow, new), arrive)
+            return Decision(answer, partial(self._registry.grow, new, blob.digest), arrive)
 
         parts = {"task": task, "blob": blob.digest}
-        return self._once(context.request_id, "add_samples", parts, GrownShard, decide)
+        with self._lock, self._accepting([blob.digest]):
+            return self._once(context.request_id, "add_samples", parts, GrownShard, decide)
 
     def retry(self, context: RequestContext, task: str) -> RetriedTask:
         def decide() -> Decision[RetriedTask]:

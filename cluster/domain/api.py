@@ -325,5 +325,6 @@ class RunAPI(Protocol):
 
     def stated(self, run_id: str, statistics: str, attempt: int | None) -> None:
         """Set what others see of the samples of a run's task, from their next lease on: the blob of
-        its statistics. Raises CorruptBlob."""
+        its statistics. The first that are given of a version of the samples stay. Raises
+        CorruptBlob."""
         ...

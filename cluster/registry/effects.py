@@ -17,8 +17,8 @@ import sqlalchemy as sa
 from cluster.domain.tasks import GENERIC, Pair
 from cluster.registry.aliases import is_champion
 from cluster.registry.database import Database, equals_param, in_params, of, put_over, value
-from cluster.registry.samples import is_of_task, present
-from cluster.registry.schema import ALIAS, EFFECT, SHARD, TASK
+from cluster.registry.samples import present
+from cluster.registry.schema import ALIAS, EFFECT, OF_TASK, SHARD, TASK
 
 BLOCK = 128  # tasks
 # Ordinal of the probe's task and version of its samples; rows of the probe; whether the task had a
@@ -85,7 +85,7 @@ Probes = Mapping[Place, tuple[str, str, str]]  # -> task, digest of its samples,
 
 _PROBES = (
     sa.select(SHARD.c.ordinal, SHARD.c.version, SHARD.c.task, SHARD.c.digest, TASK.c.head)
-    .outerjoin_from(SHARD, TASK, is_of_task())
+    .outerjoin_from(SHARD, TASK, OF_TASK)
     .where((SHARD.c.task == GENERIC) | (TASK.c.name.is_not(None) & TASK.c.removed.is_(None)))
 )
 _PROBES_OF = _PROBES.where(in_params(SHARD.c.task))

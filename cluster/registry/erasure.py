@@ -16,7 +16,6 @@ from cluster.domain.status import OWED, STOPPED, RunState
 from cluster.domain.tasks import GENERIC, Submission, VectorRef
 from cluster.domain.work import ComposeWork, EvaluateWork, FitWork
 from cluster.registry.database import Database, chunks, equals_param, in_params, of
-from cluster.registry.samples import is_of_task
 from cluster.registry.schema import (
     ARRIVAL,
     AWAITED,
@@ -25,6 +24,7 @@ from cluster.registry.schema import (
     HOLDS,
     MADE,
     OF_SHARD,
+    OF_TASK,
     RUN,
     SHARD,
     TASK,
@@ -231,7 +231,7 @@ def _needed() -> Statements:
     unfinished = sa.select(RUN.c.run_id).where(*goes_on)
     met = sa.exists().where(OF_SHARD, ARRIVAL.c.run_id.in_(unfinished))
     stays = sa.and_(TASK.c.name.is_not(None), _KEPT) | (SHARD.c.task == GENERIC) | met
-    shards = _SHARDS.outerjoin(TASK, is_of_task())
+    shards = _SHARDS.outerjoin(TASK, OF_TASK)
     submissions, _, vectors = _kept(_KEPT)
     return submissions, shards.where(stays, TASK.c.removed.is_distinct_from("purged")), vectors
 

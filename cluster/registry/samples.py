@@ -10,16 +10,19 @@ import sqlalchemy as sa
 from cluster.domain.base import BlobRef
 from cluster.domain.tasks import GENERIC, Shard
 from cluster.registry.database import Database, Request, equals_param, in_params, of, one, put_once
+from cluster.registry.erasure import BlobUse, owe_later
 from cluster.registry.journal import log
-from cluster.registry.schema import SHARD, TASK
+from cluster.registry.schema import OF_TASK, SHARD, TASK
 
 
 class SampleTable(Database):
     """What is in the sample store."""
 
-    def grow(self, shard: Shard, request: Request) -> None:
-        """Add a version of a task's shard; one that is there already stays as it is."""
+    def grow(self, shard: Shard, given: str, request: Request) -> None:
+        """Add a version of a task's shard; one that is there already stays as it is. The blob
+        `given`, whose rows it has now, is owed."""
         with self._write(request=request) as db:
+            owe_later(db, [(given, BlobUse(shard.task, "samples that were added"))])
             if add_shard(db, shard):
                 text = f"version {shard.version} of the samples: {shard.blob.rows} rows"
                 log(db, "samples", text, shard.task)
@@ -58,18 +61,13 @@ def next_version(db: sa.Connection, task: str) -> int:
 def with_head(shards: sa.Select[Any]) -> sa.Select[Any]:
     """The query, with what `shard_of` needs of the task. The generic samples are of no task, nor
     are those of a cancelled task whose name was given again."""
-    return shards.add_columns(TASK.c.head).outerjoin(TASK, is_of_task())
+    return shards.add_columns(TASK.c.head).outerjoin(TASK, OF_TASK)
 
 
 def present(tasks: Collection[str] | None = None) -> sa.Select[Any]:
     """A query of the names of tasks that were not removed, all or among these: all are many."""
     query = sa.select(TASK.c.name).where(TASK.c.removed.is_(None))
     return query if tasks is None else query.where(TASK.c.name.in_(tasks))
-
-
-def is_of_task() -> sa.ColumnElement[bool]:
-    """A condition that a shard is of the task that has its name now."""
-    return sa.and_(TASK.c.name == SHARD.c.task, TASK.c.ordinal == SHARD.c.ordinal)
 
 
 _THERE = sa.and_(TASK.c.name.is_not(None), TASK.c.removed.is_(None))

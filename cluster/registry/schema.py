@@ -51,6 +51,8 @@ SHARD = _table(
     _column("statistics", STRING, nullable=True),  # what others see instead of the samples
     _column("created", sa.Float),
 )
+# the shard is of the task that has its name now, not of a cancelled one that had it before
+OF_TASK = (TASK.c.name == SHARD.c.task) & (TASK.c.ordinal == SHARD.c.ordinal)
 RUN = _table(
     "run",
     _key("number", sa.Integer),  # order of acceptance

@@ -12,8 +12,9 @@ import pytest
 from cluster.coordinator import erasing
 from cluster.domain.work import ComposeWork
 from cluster.registry.erasure import LATER
+from tacl.errors import UnknownTask
 from tests.support.composing import fitted, make
-from tests.support.fakes import ADMIN, Scene, asks, submission
+from tests.support.fakes import ADMIN, Scene, asks, shard_blob, submission
 
 Wait = Callable[[float], None]
 
@@ -188,6 +189,40 @@ def test_rows_of_a_model_that_left_with_its_task_leave(scene: Scene, wait: Wait)
     scene.coordinator.remove(asks("purge"), "shapes", True)
     wait(LATER + 1)
     assert not scene.home.blobs().there(rows)
+
+
+@pytest.mark.parametrize("task", ["digits", "nobody"])
+def test_samples_that_were_added_leave_and_those_of_the_task_stay(
+    task: str, scene: Scene, wait: Wait
+) -> None:
+    """Those of the task hold their rows too. Where they are refused, they leave all the same."""
+    blobs, registry = scene.home.blobs(), scene.coordinator._registry
+    new, shapes = shard_blob(scene.home, "more"), registry.shards("shapes")[0].blob
+    for request_id, added in (("more", new), ("of another", shapes)):
+        if task == "digits":
+            scene.coordinator.add_samples(asks(request_id), task, added)
+        else:
+            with pytest.raises(UnknownTask):
+                scene.coordinator.add_samples(asks(request_id), task, added)
+    scene.settle()
+    assert blobs.exists(new.digest)
+    wait(LATER + 1)
+    assert not blobs.exists(new.digest)
+    needed = {one.blob.digest for one in registry.shards()}
+    assert blobs.there(needed) == needed
+
+
+def test_a_purge_leaves_nothing_of_samples_that_were_added(scene: Scene, wait: Wait) -> None:
+    blobs = scene.home.blobs()
+    scene.coordinator.submit(ADMIN, submission(scene.home, "signs"))
+    scene.settle()
+    before = {one.digest for one in blobs.stored()}
+    mine = set(scene.coordinator._registry.references_of("signs"))
+    scene.coordinator.add_samples(asks("grow"), "signs", shard_blob(scene.home, "more"))
+    scene.settle()
+    scene.coordinator.remove(asks("purge"), "signs", True)
+    wait(LATER + 1)
+    assert {one.digest for one in blobs.stored()} == before - mine
 
 
 def test_what_is_owed_outlives_the_coordinator(scene: Scene, wait: Wait) -> None:

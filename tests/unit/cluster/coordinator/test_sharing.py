@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from cluster.coordinator.arrivals import is_met
 from cluster.domain.base import BlobRef
 from cluster.domain.tasks import GENERIC, Shard
 from cluster.domain.work import TrainWork
+from cluster.registry.erasure import LATER
 from cluster.scheduler.state import Node, PlannedTask, SamplesArrived
 from cluster.scheduler.upkeep import refresh_of
 from tacl.errors import CorruptBlob, RunFailed
@@ -70,6 +72,9 @@ def test_others_see_statistics_in_place_of_samples(tmp_path: Path) -> None:
     with pytest.raises(CorruptBlob):
         scene.coordinator.stated(runs["shapes"], "0" * 64, 1)
     assert blob in scene.coordinator._registry.referenced()
+    other = scene.home.blobs().put(b"statistics of shapes, with other last bits")
+    scene.coordinator.stated(runs["shapes"], other, 1)
+    assert scene.coordinator._registry.left(time.time() + 2 * LATER).keys() == {other}
     scene.restart()
     known = scene.known
     assert seen("digits", 1) == [(GENERIC, None), ("shapes", blob)]

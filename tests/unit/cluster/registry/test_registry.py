@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import time
 from typing import Any
 
 import pytest
@@ -25,6 +26,7 @@ from cluster.domain.work import (
 )
 from cluster.registry import Found, Registry, Request, database
 from cluster.registry.effects import BLOCK
+from cluster.registry.erasure import LATER
 from tacl.errors import NameTaken, UnknownRun, UnknownTask, UnknownVector
 from tests.support.registry_scene import (
     BASE,
@@ -77,9 +79,10 @@ def test_a_request_has_one_answer(registry: Registry) -> None:
 def test_samples_grow_by_versions(registry: Registry) -> None:
     accept(registry, "a")
     grown = Shard(task="a", ordinal=1, blob=BlobRef(digest="a 2", rows=8), version=2)
-    registry.grow(grown, Request("one", "asked", "answer"))
-    registry.grow(grown, Request("two", "asked", "answer"))
+    registry.grow(grown, "new", Request("one", "asked", "answer"))
+    registry.grow(grown, "new", Request("two", "asked", "answer"))
     assert [shard.blob.digest for shard in registry.shards("a")] == ["a 1", "a 2"]
+    assert registry.left(time.time() + 2 * LATER).keys() == {"new"}
 
 
 # -- running
