@@ -66,11 +66,8 @@ class CompositionRequests(RequestHandler):
             raise BadConfig("a sum needs no run: compose it without a method")
         parts = {"user": user, "terms": list(terms), "making": how.model_dump()}
 
-        def decide() -> Decision[QueuedRun]:
-            with self._accepting(blob.digest for blob in how.rows):
-                return self._started(context, user, recipe, how)
-
-        with self._lock:
+        decide = partial(self._started, context, user, recipe, how)
+        with self._lock, self._accepting(blob.digest for blob in how.rows):
             queued = self._once(context.request_id, "make", parts, QueuedRun, decide)
             return self._composition_run(context, user, queued.run_id)
 

@@ -72,12 +72,11 @@ class TaskRequests(RequestHandler):
 
         def decide() -> Decision[Submitted]:
             work = work_orders.training(self._base, submission)
-            with self._accepting(files):
-                nodes = self._state.nodes
-                require_sound(submission, self._base, self._shards, self._blobs, nodes)
-                if not again:
-                    self._require_new(context, submission)
-                self._require_share(context, submission.owner, work.run_id, files)
+            nodes = self._state.nodes
+            require_sound(submission, self._base, self._shards, self._blobs, nodes)
+            if not again:
+                self._require_new(context, submission)
+            self._require_share(context, submission.owner, work.run_id, files)
             answer = Submitted(
                 task=submission.name,
                 run_id=work.run_id,
@@ -95,7 +94,8 @@ class TaskRequests(RequestHandler):
 
         request_id = submission.request_id
         parts = submission.model_dump(mode="json", exclude={"rows"})  # its blobs determine them
-        return self._once(request_id, "submit", parts, Submitted, decide, submission.owner)
+        with self._lock, self._accepting(files):
+            return self._once(request_id, "submit", parts, Submitted, decide, submission.owner)
 
     def add_samples(self, context: RequestContext, task: str, blob: BlobRef) -> GrownShard:
         def decide() -> Decision[GrownShard]:

@@ -26,6 +26,7 @@ from cluster.storage.drafts import atomic_write, scratch
 from cluster.storage.samples import store_rows
 from tacl.errors import (
     CorruptBlob,
+    NameTaken,
     NotPlaceable,
     StorageUnavailable,
     UnknownTask,
@@ -146,6 +147,35 @@ def test_files_of_what_was_refused_are_deleted_soon(
     there = scene.home.blobs().exists
     assert [there(one) for one in (large.train.digest, samples.digest)] == [False, False]
     assert there(rows.digest)
+
+
+def test_files_of_what_is_refused_because_its_name_is_taken_are_deleted_soon(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The name of a removed task, or the id of another request."""
+    monkeypatch.setattr(erasing, "PACE", 0.0)
+    monkeypatch.setattr(erasure, "LATER", 0.0)
+    coordinator, blobs = scene.trained("digits", "removed").coordinator, scene.home.blobs()
+    coordinator.remove(asks("remove"), "removed", False)
+    first, second = (store_rows(blobs, [f"{text} one", f"{text} two"], [0, 1]) for text in "ab")
+    anew = submission(scene.home, "removed", train=second, request_id="anew")
+    other = submission(scene.home, "digits", train=second)
+
+    def make(rows: BlobRef) -> object:
+        how = CompositionMethod(method="adamerging", adapt=Adapt(inputs=rows))
+        return coordinator.start_composition(asks("make"), "eve", ["+digits"], how)
+
+    make(first)
+    for act in (
+        partial(coordinator.submit, ADMIN, anew),
+        partial(coordinator.submit, ADMIN, other),
+        partial(make, second),
+    ):
+        store_rows(blobs, ["b one", "b two"], [0, 1])
+        with pytest.raises(NameTaken):
+            act()
+        coordinator.tick()
+        assert [blobs.exists(one.digest) for one in (first, second)] == [True, False]
 
 
 def test_files_of_what_could_not_be_decided_stay(
