@@ -118,7 +118,7 @@ class RunTable(Database):
             if user is not None:
                 db.execute(_CHANGE, of(run_id=work.run_id) | {"user": user})
             if request is not None and not is_new:
-                retry(db, work.run_id, user or orders.asked_by(work))
+                retry(db, work.run_id, user or orders.asked_by(work), work)
 
     def listed(self, work: orders.FitWork) -> None:
         """Record that the tasks of a fit are listed in a blob."""
@@ -400,11 +400,15 @@ def stop(db: sa.Connection, run_ids: Collection[str], state: Stopped, cause: str
         log_all(db, state.value, cause, [(row.run_id, row.task) for row in rows])
 
 
-def retry(db: sa.Connection, run_id: str, user: str | None = None) -> None:
-    """Queue a run again, with a fresh budget of deaths, if it failed or was cancelled. `user`:
-    whose it is from now on, if another requested it before."""
+def retry(
+    db: sa.Connection, run_id: str, user: str | None = None, work: orders.Work | None = None
+) -> None:
+    """Queue a run again, with a fresh budget of deaths, if it failed or was cancelled. `user` and
+    `work`: whose it is from now on, and as they request it, if another requested it before."""
     if db.scalar(_STATE, of(run_id=run_id)) in STOPPED:
         whose = {"user": user} if user else {}
+        if isinstance(work, orders.EvaluateWork):  # it names its user
+            whose["work"] = work.model_dump_json()
         row = _update(db, run_id, state=RunState.QUEUED, deaths=0, cause=None, ended=None, **whose)
         log(db, "retried", f"{row.kind} is queued again", row.task, run_id)
 

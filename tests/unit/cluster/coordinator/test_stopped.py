@@ -202,6 +202,8 @@ def test_what_another_asks_for_again_is_theirs(scene: Scene) -> None:
     for _ in range(2):
         assert scene.coordinator._registry.owed_of(["ann", "bob"]) == {"bob": 1}
         assert scene.coordinator._state.runs[run_id].user == "bob"
+        assert scene.coordinator.run(ADMIN, run_id).about == "evaluating the model of bob"
+        assert [one.about for one in scene.status().work] == ["evaluating the model of bob"]
         scene.restart(outlived=True)
 
 
