@@ -327,8 +327,8 @@ class Execution:
             case facts.FitHeads():
                 self._registry.add_run(work_orders.fitting(self._base, instruction), None)
                 self._lists.accepted(instruction)
-            case facts.Requeue(run_id, cause):
-                self._registry.requeue(run_id, cause)
+            case facts.Requeue(run_id, cause, died):
+                self._registry.requeue(run_id, cause, died)
                 LOG.info("queued again", extra=self._facts(run_id) | {"cause": cause})
             case facts.Fail(run_id, cause):
                 kind = self._registry.fail(run_id, cause)  # it may have left the plan

@@ -155,9 +155,9 @@ class RunTable(Database):
                 known = [(row.run_id, row.task) for row in rows]
                 log_all(db, "queued", "again: no process does it", known)
 
-    def requeue(self, run_id: str, cause: str | None) -> None:
-        """Queue a run again: its process died, which is counted; or, without a cause, it gave way.
-        Harmless when that is recorded already."""
+    def requeue(self, run_id: str, cause: str | None, died: bool = True) -> None:
+        """Queue a run again: its process `died`, which is counted, or was ended; or, without a
+        cause, it gave way. Harmless when that is recorded already."""
         with self._write() as db:
             row = _row(db, run_id)
             if row.state != RunState.RUNNING:
@@ -165,8 +165,9 @@ class RunTable(Database):
             if cause is None:
                 _change(db, row, state=RunState.QUEUED)
                 return log(db, "gave way", "somebody waits for its place", row.task, run_id)
-            _change(db, row, state=RunState.QUEUED, deaths=row.deaths + 1, cause=cause)
-            log(db, "died", cause, row.task, run_id)
+            _change(db, row, state=RunState.QUEUED, deaths=row.deaths + died, cause=cause)
+            kind, text = ("died", cause) if died else ("queued", f"again: {cause}")
+            log(db, kind, text, row.task, run_id)
 
     def fail(self, run_id: str, cause: str) -> RunKind:
         """Record a failure; returns the run's kind. Harmless if the run is no longer owed: it was

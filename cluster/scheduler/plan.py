@@ -81,7 +81,7 @@ def _lost_gpus(state: State) -> Iterator[facts.Instruction]:
     for run in [*unplaceable(state)]:
         yield Stop(run.run_id)
         run.state = RunState.QUEUED
-        yield facts.Requeue(run.run_id, "no node has its GPU any more")
+        yield facts.Requeue(run.run_id, "no node has its GPU any more", died=False)
 
 
 def _arrive(state: State, event: facts.SamplesArrived) -> None:

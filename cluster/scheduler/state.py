@@ -368,9 +368,11 @@ class FitHeads(Instruction):
 
 @dataclass(frozen=True)
 class Requeue(Instruction):
-    """Queue a run again. `cause`: how its process was lost; None if it gave way."""
+    """Queue a run again. `cause`: how its process was lost; None if it gave way. `died`: whether
+    this counts as a death."""
 
     cause: str | None
+    died: bool = True
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import pytest
 from cluster.domain.compositions import CompositionMethod
 from cluster.domain.outcomes import Gone
 from cluster.domain.work import VectorWork
+from cluster.scheduler.plan import DEATHS
 from cluster.scheduler.queue import free
 from cluster.scheduler.state import ONE_CPU, Needs, Node
 from tests.support.fakes import ADMIN, FakeProcess, Scene, asks
@@ -89,7 +90,7 @@ def test_where_its_gpu_is_lost_with_its_node_it_goes_on_on_a_cpu(scene: Scene) -
     again = scene.process("evaluate")
     assert (again.needs, given(again), again.work.attempt) == (ONE_CPU, 0, 2)
     assert "gpus" not in written(scene, again)
-    assert scene.coordinator._registry.run(run_id).deaths == 1
+    assert scene.coordinator._registry.run(run_id).deaths == 0
     scene.finish("evaluate")
     assert scene.coordinator.run(ADMIN, run_id).state == "done"
 
@@ -102,6 +103,20 @@ def test_one_that_was_never_placed_is_ended_and_its_place_waited_for_no_more(sce
     again = scene.process("evaluate")
     assert (again.needs, again.work.attempt) == (ONE_CPU, 2)
     assert scene.coordinator.run(ADMIN, again.work.run_id).state == "running"
+
+
+def test_that_it_was_ended_so_is_no_death_of_it(scene: Scene) -> None:
+    """In the registry as in the plan: it may die as often as any other."""
+    run_id = evaluates(scene).work.run_id
+    scene.launcher.room = (Node(2),)
+    scene.coordinator.tick()
+    for deaths in range(DEATHS + 1):
+        assert scene.coordinator._registry.run(run_id).deaths == deaths
+        scene.restart(outlived=True)
+        scene.coordinator.tick()
+        assert scene.coordinator.status(ADMIN).trouble is None
+        scene.die("evaluate")
+    assert scene.coordinator.run(ADMIN, run_id).state == "failed"
 
 
 def test_what_it_waits_for_is_said(scene: Scene) -> None:
