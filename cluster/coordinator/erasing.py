@@ -88,8 +88,8 @@ class Erasing:
                 self._registry.erased(gone)
 
     def _erase(self) -> None:
-        """Erase the files of purged tasks. What something else needs too is spared, and no longer
-        owed unless something was purged since that was checked. Heads that saw what was purged are
+        """Erase the files of purged tasks. What something else needs too goes once that needs it no
+        more, unless something was purged since this was checked. Heads that saw what was purged are
         owed as long as their fits are kept, which nothing answers with: the fits go last."""
         spoiled, owed = self._registry.spoiled(), frozenset(self._registry.erasures())
         if not owed and not spoiled:
@@ -97,7 +97,7 @@ class Erasing:
         with self._unneeded(owed.union(*spoiled.values())) as gone:
             with self._lock:
                 if not self.owed:
-                    self._registry.erased(owed - gone)
+                    self._registry.put_off(owed - gone)
             if gone:
                 garbage.erase(self._home, gone)
                 with self._lock:

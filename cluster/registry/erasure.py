@@ -130,6 +130,14 @@ class Erasure(Database):
         with self._write("relaxed") as db:
             _owe(db, digests, time.time() + LATER)
 
+    def put_off(self, digests: Iterable[str]) -> None:
+        """Have files of purged tasks that something else needs deleted once that needs them no
+        more, as it may need them for a while only."""
+        with self._write() as db:
+            for these in chunks(digests):
+                owed = ERASURE.update().where(ERASURE.c.digest.in_(these))
+                db.execute(owed.values(due=time.time() + LATER))
+
     def spared(self, digests: Iterable[str], until: float) -> None:
         """Keep files until then at least: something needs them."""
         with self._write() as db:

@@ -12,6 +12,7 @@ import pytest
 from cluster.coordinator import erasing
 from cluster.domain.work import ComposeWork
 from cluster.registry.erasure import LATER
+from cluster.scheduler.state import Node
 from tacl.errors import UnknownTask
 from tests.support.composing import fitted, make
 from tests.support.fakes import ADMIN, Scene, asks, shard_blob, submission
@@ -223,6 +224,25 @@ def test_a_purge_leaves_nothing_of_samples_that_were_added(scene: Scene, wait: W
     scene.coordinator.remove(asks("purge"), "signs", True)
     wait(LATER + 1)
     assert {one.digest for one in blobs.stored()} == before - mine
+
+
+def test_purged_samples_that_a_training_needs_leave_when_it_ends(scene: Scene, wait: Wait) -> None:
+    """It met them as those of a task that was cancelled, and is told of them again if it dies."""
+    scene.launcher.room = (Node(3),)
+    scene.trained("secret", share="none")
+    registry, blobs = scene.coordinator._registry, scene.home.blobs()
+    rows = registry.task("secret").submission.parts
+    scene.submit("signs")
+    scene.submit("twin", **rows)
+    run_id = scene.process("train", "signs").work.run_id
+    assert rows["shard"] in [shard.blob for shard in scene.known(run_id, 0)]
+    scene.coordinator.cancel(asks("stop"), "twin")
+    scene.coordinator.remove(asks("purge"), "secret", True)
+    wait(LATER + 1)
+    assert blobs.exists(rows["shard"].digest)
+    scene.settle()
+    wait(erasing.DAY)
+    assert not blobs.there({blob.digest for blob in rows.values()})
 
 
 def test_what_is_owed_outlives_the_coordinator(scene: Scene, wait: Wait) -> None:
