@@ -37,11 +37,12 @@ class RunRequests(RequestHandler):
             with self._writing():
                 joins = change.step, change.newcomers, change.left
                 self._registry.told(asked.run_id, asked.last, asked.progress, *joins)
+            before = max(told.arrivals.reached, asked.first - 1)
+            self._steps += max(0, asked.last - before)  # a lease of several pages counts once
             told.arrivals.record(change, asked.last)
             told.heard = heard
             if asked.progress is not None:
                 self._stepped(asked.run_id, told.own, asked.progress)
-            self._steps += asked.last + 1 - asked.first
             seconds = self._leases.seconds(self._execution.underway.trainings, time.process_time())
             return Leave(told.arrivals.after(asked.since), seconds, self._gives_way(asked.run_id))
 

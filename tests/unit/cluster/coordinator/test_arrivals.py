@@ -151,7 +151,7 @@ def test_a_lease_tells_what_is_new_since_the_last_and_keeps_how_far_the_run_is(
     assert names(lease(5, 7, 4, Progress(step=5, steps=9, loss=1.0))) == [("shapes", 5, None)]
     assert lease(8, 8, 7) == ()
     assert scene.task("digits").step == 5
-    assert scene.coordinator.figures().steps == 14
+    assert scene.coordinator.figures().steps == 9
     scene.restart()
     scene.coordinator.remove(asks("remove"), "shapes", False)
     everything = [(GENERIC, 0, None), ("shapes", 5, 9)]
@@ -273,3 +273,4 @@ def test_of_very_many_tasks_some_join_at_each_lease(
     assert names(lease(2, 9, 1)) == [("other0", 2, None)]
     # A run that begins anew is told page by page, each from the last step of the one before.
     assert [len(lease(3, 3, since)) for since in (-1, 0, 1, 2)] == [3, 3, 1, 0]
+    assert scene.coordinator.figures().steps == 9  # 1 to 9, each once
