@@ -61,6 +61,7 @@ _OWN_MODELS = (
     .where(in_params(USER.c.name))
 )
 _MADE = sa.select(MADE).where(*equals_param(MADE.c.digest))
+_FIT_WORKS = sa.select(RUN.c.work).where(in_params(RUN.c.run_id), RUN.c.kind == "fit")
 _OWED = sa.select(ERASURE.c.digest).where(in_params(ERASURE.c.digest))
 _OWE = ERASURE.update().where(in_params(ERASURE.c.digest), ERASURE.c.due > 0.0)
 
@@ -155,6 +156,12 @@ def owe_later(db: sa.Connection, files: Iterable[tuple[str, BlobUse]]) -> None:
     """Files that perhaps nobody needs any more: if so, they are deleted once requests that are
     about them now have been answered."""
     _owe(db, [digest for digest, _ in files], time.time() + LATER)
+
+
+def owe_lists(db: sa.Connection, run_ids: Collection[str]) -> None:
+    """The lists of tasks of the fits among these runs, which have ended or stopped."""
+    for work in db.scalars(_FIT_WORKS, of(run_id=run_ids)).all():
+        owe_later(db, _listed_of(FitWork.model_validate_json(work)))
 
 
 def _owe(db: sa.Connection, digests: Iterable[str], due: float) -> None:
@@ -256,14 +263,14 @@ def _asked_of(db: sa.Connection) -> Naming:
         yield from _given_for(text)
     owed = sa.select(RUN.c.work).where(RUN.c.state.in_(OWED))
     for text in db.scalars(owed.where(RUN.c.kind == "fit")):  # a retried one is listed again
-        yield from listed_of(FitWork.model_validate_json(text))
+        yield from _listed_of(FitWork.model_validate_json(text))
     for text in db.scalars(owed.where(RUN.c.kind == "evaluate")):
         for digest in _judged_by(EvaluateWork.model_validate_json(text)):
             if digest is not None:
                 yield digest, BlobUse("", "of a model that is to be evaluated")
 
 
-def listed_of(work: FitWork) -> Naming:
+def _listed_of(work: FitWork) -> Naming:
     if digest := work.listed.digest:
         yield digest, BlobUse("", "the tasks whose heads are to be fitted")
 

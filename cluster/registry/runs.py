@@ -29,7 +29,7 @@ from cluster.registry.database import (
     one,
     put,
 )
-from cluster.registry.erasure import dismiss
+from cluster.registry.erasure import dismiss, owe_lists
 from cluster.registry.journal import log, log_all
 from cluster.registry.ran import add_ran
 from cluster.registry.samples import shard_of, with_head
@@ -176,6 +176,7 @@ class RunTable(Database):
             row = _row(db, run_id)
             if row.state in OWED:
                 _change(db, row, state=RunState.FAILED, cause=cause, ended=time.time())
+                owe_lists(db, [run_id])
                 log(db, "failed", cause, row.task, run_id)
         return row.kind
 
@@ -398,6 +399,7 @@ def stop(db: sa.Connection, run_ids: Collection[str], state: Stopped, cause: str
         rows = db.execute(_SEVERAL, chosen).all()
         _count_time(db, rows, now)
         db.execute(_CHANGE_ALL, chosen | {"state": state, "cause": cause, "ended": now})
+        owe_lists(db, these)
         log_all(db, state.value, cause, [(row.run_id, row.task) for row in rows])
 
 

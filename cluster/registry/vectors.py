@@ -18,12 +18,12 @@ from pydantic import JsonValue
 from cluster.domain.compositions import Fitted
 from cluster.domain.reports import MeasuredVector
 from cluster.domain.tasks import CHAMPION, Pair, VectorRef
-from cluster.domain.work import Evaluated, FitWork, Measured, Refreshed, RefreshWork, Trained
+from cluster.domain.work import Evaluated, Measured, Refreshed, RefreshWork, Trained
 from cluster.registry.aliases import is_champion, move
 from cluster.registry.balance import change_balance
 from cluster.registry.database import change, equals_param, in_params, of, put, put_once, value
 from cluster.registry.effects import Effects, add_effects
-from cluster.registry.erasure import listed_of, owe_later
+from cluster.registry.erasure import owe_lists
 from cluster.registry.journal import log
 from cluster.registry.runs import RunRecord, RunTable, end, is_done, run_of
 from cluster.registry.samples import present
@@ -111,9 +111,7 @@ class VectorTable(RunTable, Effects):
                 add_effects(db, result.pairs)
                 log(db, "measured", f"{len(result.pairs)} pairs", row.task, run_id)
             elif isinstance(result, Fitted):
-                work = run_of(row).work
-                assert isinstance(work, FitWork)
-                owe_later(db, listed_of(work))
+                owe_lists(db, [run_id])
                 log(db, "fitted", f"the heads of {len(result.heads)} tasks", None, run_id)
             elif isinstance(result, Evaluated):
                 log(db, "evaluated", f"accuracy {result.absolute:.3f}", None, run_id)

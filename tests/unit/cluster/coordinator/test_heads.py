@@ -293,6 +293,26 @@ def test_the_list_of_a_fit_stays_while_it_is_owed_and_is_written_again_for_a_ret
     assert heads(scene, "ann") == {"a": beside("a", "a")}
 
 
+@pytest.mark.parametrize("how", ["failed", "withdrawn"])
+def test_the_list_of_a_fit_that_stops_leaves(
+    how: str, scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(erasure, "LATER", -1.0)
+    monkeypatch.setattr(erasing, "PACE", -1.0)
+    scene.arrive("a", heads="fitted")
+    work = scene.process("fit").work
+    assert isinstance(work, FitWork)
+    scene.coordinator.tick()
+    assert scene.home.blobs().exists(work.listed.digest)
+    if how == "failed":
+        scene.fail("fit")
+    else:
+        scene.coordinator.remove(asks("remove"), "a", False)
+    scene.coordinator.tick()
+    assert not scene.home.blobs().exists(work.listed.digest)
+    assert scene.coordinator._registry.run(work.run_id).state == how
+
+
 def test_a_fit_ends_with_a_task_of_its_own_and_with_no_other(scene: Scene) -> None:
     scene.trained("a", heads="fitted")
     scene.trained("as_trained")
