@@ -62,7 +62,9 @@ def ends(code: int) -> None:
     raise Ended(code)
 
 
-@pytest.mark.parametrize("damaged", ["settings.json", f"{SOCKET}.{os.getpid()}"])
+@pytest.mark.parametrize(
+    "damaged", ["settings.json", f"{SOCKET}.{os.getpid()}"], ids=["home", "socket"]
+)
 def test_a_start_that_fails_at_any_stage_ends_the_process_to_be_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damaged: str
 ) -> None:
