@@ -22,7 +22,14 @@ from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 import datasets
-from datasets import Dataset, DatasetDict, config, load_dataset, load_dataset_builder
+from datasets import (
+    Dataset,
+    DatasetBuilder,
+    DatasetDict,
+    config,
+    load_dataset,
+    load_dataset_builder,
+)
 from datasets.data_files import url_to_fs
 from huggingface_hub import HfApi, constants
 
@@ -30,6 +37,7 @@ from cluster.data.bad_rows import RowNames
 from cluster.data.csv_dialect import CsvDialect, is_table, sniff_dialect
 from cluster.data.expansion import require_bearable
 from cluster.data.frames import Rows, one_split
+from cluster.data.leftover import files_of, note_left_out
 from cluster.data.readers import OfWholeTables
 from cluster.domain.names import meant
 from tacl.errors import (
@@ -51,8 +59,8 @@ T = TypeVar("T")
 @dataclass(frozen=True)
 class Opened:
     """Splits by name; rows may name pictures in files below `folders`, and nowhere else. `stored`:
-    the bytes that the data took as they were given; `notes`: how a CSV file was read, where that is
-    not as usual."""
+    the bytes that the data took as they were given; `notes`: files of no split, and how a CSV file
+    was read, where that is not as usual."""
 
     splits: Splits
     stored: int
@@ -107,26 +115,33 @@ def _read(data: str, cache: Path, named: Collection[str]) -> Opened:
     """Read a path or hub id. Rows of a folder may name pictures as files in it or in what was
     unpacked of it; rows of a single file may name none."""
     path = located(data)
-    how = path and _written(data, path, cache, named)
-    found = _load(data, path, cache, how)
     if path is None:
+        found = _hub(data)
         return Opened(found, _in_memory(found), (cache, Path(config.HF_CACHE_HOME)))
-    files, folders = [path], tuple[Path, ...]()
-    if path.is_dir():
+    if not path.is_dir():
+        how = _written(data, path, [path], named)
+        found, notes = _file(data, path, cache, how), list[str]()
+        files, folders = [path], tuple[Path, ...]()
+    else:
+        builder = _builder(data, path, cache)
+        notes = note_left_out(data, path, builder)
+        how = _written(data, path, _tables(builder), named)
+        found = _folder(data, path, cache, builder, how)
         files, folders = path.rglob("*"), (path, cache)
     stored = sum(file.stat().st_size for file in files if file.is_file())
-    notes = tuple(how.notes()) if how else ()
-    return Opened(found, stored, folders, _places(path, how, found), notes)
+    notes += how.notes() if how else []
+    return Opened(found, stored, folders, _places(path, how, found), tuple(notes))
 
 
 def _in_memory(found: Splits) -> int:
     return sum(split.data.nbytes for split in found.values())
 
 
-def _written(data: str, path: Path, cache: Path, named: Collection[str]) -> CsvDialect | None:
-    """The dialect of a CSV file, or of all files of a folder if they are read as CSV; else None.
+def _written(
+    data: str, path: Path, files: Sequence[Path], named: Collection[str]
+) -> CsvDialect | None:
+    """The dialect of a CSV file, or of all `files` of a folder if they are read as CSV; else None.
     Raises BadColumns if their dialects differ."""
-    files = _tables(data, path, cache) if path.is_dir() else [path]
     if not files or not all(map(is_table, files)):
         return None
     for file in files:
@@ -144,17 +159,19 @@ def _written(data: str, path: Path, cache: Path, named: Collection[str]) -> CsvD
     return first if others else next(iter(found.values()))
 
 
-def _tables(data: str, path: Path, cache: Path) -> list[Path]:
+def _builder(data: str, folder: Path, cache: Path) -> DatasetBuilder:
+    """What `datasets` takes a folder for. Nothing is read yet."""
+    if glob.has_magic(str(folder)):
+        raise BadConfig(f"{data}: a folder whose path has *, ? or [ cannot be read; rename it")
+    return _told(data, lambda: load_dataset_builder(str(folder), cache_dir=str(cache)))
+
+
+def _tables(builder: DatasetBuilder) -> list[Path]:
     """The files of a folder that `datasets` reads, if it reads them as CSV; it ignores others, such
     as a licence."""
-    if not any(map(is_table, path.rglob("*.*"))):
-        return []
-    _require_no_pattern(data, path)
-    builder = _told(data, lambda: load_dataset_builder(str(path), cache_dir=str(cache)))
     if not isinstance(builder.config, OfWholeTables):
         return []
-    splits: Any = builder.config.data_files
-    return sorted(Path(file) for files in splits.values() for file in files)
+    return sorted(Path(file) for files in files_of(builder).values() for file in files)
 
 
 def _places(path: Path, how: CsvDialect | None, found: Splits) -> RowNames:
@@ -188,18 +205,32 @@ def located(data: str) -> Path | None:
     return None
 
 
-def _load(data: str, path: Path | None, cache: Path, how: CsvDialect | None) -> Splits:
-    if path is None:
-        name, _, configuration = data.partition(":")
-        _ask_hub(name)
-        return _converted(data, lambda: load_dataset(name, configuration or None))
-    given: dict[str, Any] = {"cache_dir": str(cache)} | (how.options() if how else {})
-    if how is None:  # else `_written` has checked all its files
-        for file in path.rglob("*.parquet") if path.is_dir() else [path]:
-            _told(data, partial(require_bearable, file))
-    if path.is_dir():
-        _require_no_pattern(data, path)
+def _hub(data: str) -> Splits:
+    name, _, configuration = data.partition(":")
+    _ask_hub(name)
+    return _converted(data, lambda: load_dataset(name, configuration or None))
+
+
+def _folder(
+    data: str, path: Path, cache: Path, builder: DatasetBuilder, how: CsvDialect | None
+) -> Splits:
+    if how is not None:
+        given: dict[str, Any] = {"cache_dir": str(cache)} | how.options()
         return _converted(data, lambda: load_dataset(str(path), **given))
+    for file in path.rglob("*.parquet"):
+        _told(data, partial(require_bearable, file))
+
+    def load() -> object:
+        builder.download_and_prepare()
+        return builder.as_dataset()
+
+    return _converted(data, load)
+
+
+def _file(data: str, path: Path, cache: Path, how: CsvDialect | None) -> Splits:
+    given: dict[str, Any] = {"cache_dir": str(cache)} | (how.options() if how else {})
+    if how is None:  # else `_written` has checked all of it
+        _told(data, partial(require_bearable, path))
     # datasets knows formats by lower-case suffixes, and would search all folders above a pattern
     kinds = "".join(path.suffixes[-2:])  # as .csv.gz
     if kinds != kinds.lower() or glob.has_magic(str(path.parent)):
@@ -209,11 +240,6 @@ def _load(data: str, path: Path | None, cache: Path, how: CsvDialect | None) -> 
         path = link
     folder, file = str(path.parent), glob.escape(str(path))  # it takes a name for a pattern
     return _converted(data, lambda: load_dataset(folder, data_files=file, **given))
-
-
-def _require_no_pattern(data: str, folder: Path) -> None:
-    if glob.has_magic(str(folder)):
-        raise BadConfig(f"{data}: a folder whose path has *, ? or [ cannot be read; rename it")
 
 
 def _converted(data: str, load: Callable[[], object]) -> Splits:

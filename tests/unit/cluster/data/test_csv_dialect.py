@@ -136,6 +136,8 @@ def test_what_lies_beside_the_files_of_a_folder_changes_nothing(
     (folder / beside).write_text('{"a": "of no split"}\n')
     found = ingest(folder, Blobs(tmp_path / "blobs"), "text")
     assert found.classes == ("01", "NA")
+    noted = "left out, of no split: old.csv" in found.notes
+    assert noted == (beside == "old.csv")
 
 
 def test_a_packed_file_is_read_as_it_was_before(tmp_path: Path) -> None:
