@@ -18,6 +18,7 @@ PICTURE_ASPECT = 50  # preprocessing would enlarge a longer strip to too much me
 JPEG_SCANS = 100  # each processes all pixels once more
 TEXT_CHARACTERS = 200_000
 VALUE_BYTES = 32  # overhead of any value in memory
+GREY_16 = ("PNG", "PPM")  # formats whose numbers of mode I have 16 bits, others 32
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM")  # some of those that Pillow reads
 
 

@@ -74,6 +74,11 @@ def _opened(raw: bytes, where: str, spent: DecodedSoFar) -> Iterator[ImageFile]:
                 raise BadSample(
                     f"{where}: {image.width} x {image.height} pixels are too long a strip"
                 )
+            if image.mode == "F" or (image.mode == "I" and image.format not in amounts.GREY_16):
+                raise BadSample(
+                    f"{where}: a picture of 32-bit numbers, of which it is not known which one is "
+                    "white; save it with 8 or 16 bits"
+                )
             if image.format == "JPEG" and raw.count(b"\xff\xda") > amounts.JPEG_SCANS:
                 raise TooLarge(f"{where}: a JPEG of more than {amounts.JPEG_SCANS} scans")
             yield image

@@ -112,7 +112,9 @@ def _picture(row: bytes) -> Any:
     from PIL import Image
 
     image: Any = Image.open(io.BytesIO(row))
-    if image.mode.startswith("I;16"):
+    if image.mode == "F" or (image.mode == "I" and image.format not in ("PNG", "PPM")):
+        raise ValueError("a picture of 32-bit numbers; save it with 8 or 16 bits")
+    if image.mode.startswith("I"):
         image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
     return image.convert("RGB")
 

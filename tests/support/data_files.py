@@ -36,6 +36,16 @@ def png(shade: int, size: int = 8) -> bytes:
     return parquet.png(np.full((size, size, 3), (shade % 256, 7, 90), np.uint8))
 
 
+def grey_of_32_bits() -> dict[str, bytes]:
+    """Pictures whose numbers do not say which one is white."""
+    grey = np.linspace(0, 1, 64, dtype=np.float32).reshape(8, 8)
+    whole, floats = io.BytesIO(), io.BytesIO()
+    Image.fromarray((grey * 65_535).astype(np.int32)).save(whole, "TIFF")
+    Image.fromarray(grey).save(floats, "TIFF")
+    pfm = b"Pf\n8 8\n-1.0\n" + grey.tobytes()
+    return {"int": whole.getvalue(), "float": floats.getvalue(), "PFM": pfm}
+
+
 def image_folder(folder: Path, classes: str = "ab", n: int = 12, suffix: str = "png") -> Path:
     for i, name in enumerate(classes):
         (folder / name).mkdir(parents=True)

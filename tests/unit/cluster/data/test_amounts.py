@@ -8,6 +8,7 @@ import time
 import zlib
 from pathlib import Path
 
+import numpy as np
 import pytest
 from datasets import Dataset
 from PIL import Image, ImageFile
@@ -18,7 +19,9 @@ from cluster.data.amounts import Amount
 from cluster.data.ingest import ingest, ingest_samples, ingest_shots
 from cluster.data.validation import checked_image
 from cluster.storage.blobs import Blobs
+from tacl.backbone import inputs
 from tacl.errors import BadSample, TooLarge
+from tests.support.data_files import grey_of_32_bits
 
 
 def picture(width: int, height: int, kind: str = "PNG", **how) -> bytes:
@@ -160,3 +163,15 @@ def test_no_other_format_is_given_to_its_decoder() -> None:
         Image.new("RGB", (8, 8)).save(file, kind)
         with pytest.raises(BadSample, match="JPEG, PNG"):
             checked_image(file.getvalue(), "row 0")
+
+
+def test_grey_whose_white_is_unknown_is_no_row_and_no_question() -> None:
+    for raw in grey_of_32_bits().values():
+        for refuse in (lambda raw=raw: checked_image(raw, "row 7"), lambda raw=raw: weighed([raw])):
+            with pytest.raises(BadSample, match=r"(row 7|input 0): .* 8 or 16 bits"):
+                refuse()
+    for kind in amounts.GREY_16:
+        file = io.BytesIO()
+        Image.fromarray(np.full((8, 8), 9_000, np.uint16)).save(file, kind)
+        assert weighed([checked_image(file.getvalue(), "row 7")]) == Amount(pixels=64)
+    assert amounts.GREY_16 == inputs.GREY_16

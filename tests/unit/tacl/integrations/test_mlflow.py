@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from typing import Any
 
 import mlflow
+import numpy as np
 import pandas as pd
 import pytest
 import torch
+from PIL import Image
 from torch.nn.functional import normalize
 
-from tacl.backbone import load_backbone
+from tacl.backbone import inputs, load_backbone
 from tacl.compose.materialized import materialized, materialized_features
 from tacl.errors import BadCheckpoint
 from tacl.heads.columns import Columns
 from tacl.heads.head import Head
+from tacl.integrations import exported
 from tacl.integrations.mlflow import log_model
 from tacl.interchange.formats import Format
 from tacl.interchange.writing import write_heads, write_model
 from tests.support import bases, tiny
+from tests.support.data_files import grey_of_32_bits
 
 TEXTS = ["the cat sat on the mat", "a dog", "what is in a name"]
 FORMATS: dict[str, Format] = {
@@ -96,6 +101,16 @@ def test_it_answers_as_the_model_does(kind: str, tmp_path: Path) -> None:
 
 def told_folder(told: Any) -> str:
     return mlflow.artifacts.download_artifacts(told.model_uri)
+
+
+@pytest.mark.parametrize("kind", ["PNG", "TIFF", "PPM"])
+def test_grey_pictures_are_read_as_the_base_reads_them(kind: str) -> None:
+    file = io.BytesIO()
+    Image.fromarray(np.arange(64, dtype=np.uint16).reshape(8, 8) * 1000).save(file, kind)
+    assert exported._picture(file.getvalue()) == inputs._decode(file.getvalue())
+    for raw in grey_of_32_bits().values():
+        with pytest.raises(ValueError, match="8 or 16 bits"):
+            exported._picture(raw)
 
 
 def test_other_folders_are_refused(tmp_path: Path) -> None:
