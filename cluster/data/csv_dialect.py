@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from cluster.data.columns import INPUT_NAMES, LABEL_NAMES
+from cluster.data.columns import INPUT_COLUMN, INPUT_NAMES, LABEL_NAMES
 from tacl.errors import BadColumns, BadSample
 
 TABLES = (".csv", ".tsv")
@@ -85,8 +85,8 @@ def _numbered(width: int) -> list[str]:
 
 def sniff_dialect(path: Path, named: Collection[str] = ()) -> CsvDialect:
     """The dialect of a file. `named`: columns that the submitter names. Raises BadSample for an
-    unknown encoding, BadColumns for an unclear separator or lines with more fields than the first.
-    """
+    unknown encoding, BadColumns for an unclear separator or header or lines with more fields than
+    the first."""
     encoding = _encoding(path)
     separator = _separator(path, encoding, named)
     sample = _sample(path, encoding, separator)
@@ -94,7 +94,7 @@ def sniff_dialect(path: Path, named: Collection[str] = ()) -> CsvDialect:
         return CsvDialect(encoding, separator, True, 0)  # the reader says that it is empty
     width, lines, long = len(sample[0]), [], []
     spaced = width > 1 and _is_spaced(sample)
-    header = _has_header(_sample(path, encoding, separator, spaced), named)
+    header = _has_header(path, _sample(path, encoding, separator, spaced), named)
     with _text(path, encoding) as text:
         for line, record in _records(text, separator, spaced):
             lines.append(line)
@@ -180,7 +180,7 @@ def _separator(path: Path, encoding: str, named: Collection[str]) -> str:
         width = len(records[0]) if records else 0
         if width > 1:
             shares[separator] = sum(len(one) == width for one in records) / len(records)
-            likely[separator] = 2 * _usual(records[0], named) - _is_spaced(records)
+            likely[separator] = 2 * _usual(records, named) - _is_spaced(records)
     best = [one for one in shares if shares[one] == max(shares.values())]
     best = [one for one in best if likely[one] == max(likely[each] for each in best)]
     if len(best) > 1:
@@ -197,19 +197,38 @@ def _is_spaced(records: Sequence[Record]) -> bool:
     return all(cell.startswith(" ") for record in records for cell in record[1:])
 
 
-def _usual(record: Record, named: Collection[str]) -> bool:
-    names = {cell.strip().lower() for cell in record}
-    return bool(names & {*LABEL_NAMES, *INPUT_NAMES, *(name.lower() for name in named)})
+def _usual(records: Sequence[Record], named: Collection[str]) -> bool:
+    """Whether the first line has a name that is usual or was named. A usual one that comes again
+    below is rather a class, unless all of the line is such names."""
+    names = [cell.strip().lower() for cell in records[0]]
+    found = {i for i, name in enumerate(names) if name in (*LABEL_NAMES, *INPUT_NAMES)}
+    if len(found) == len(names) or not {name.lower() for name in named}.isdisjoint(names):
+        return True
+    return any(not _comes_again(records, i) for i in found)
 
 
-def _has_header(records: Sequence[Record], named: Collection[str]) -> bool:
+def _comes_again(records: Sequence[Record], i: int) -> bool:
+    """Whether the first line's value of a column occurs again below in that column."""
+    name = records[0][i].strip()
+    return any(len(row) > i and row[i].strip() == name for row in records[1:])
+
+
+def _has_header(path: Path, records: Sequence[Record], named: Collection[str]) -> bool:
     """Whether the first line names the columns: it has a usual name, or all of it looks like names,
-    none of which occurs again below in its column, as the class of a first row would."""
-    first, rest = records[0], records[1:]
-    if _usual(first, named) or first == [str(number) for number in range(len(first))]:
+    none of which occurs again below in its column, as the class of a first row would. Raises
+    BadColumns if it may as well be a short text."""
+    first = records[0]
+    if _usual(records, named) or first == [str(number) for number in range(len(first))]:
         return True  # the latter is how a frame without names is written
     names = [cell.strip() for cell in first]
     if len(set(names)) < len(names) or not all(not name or NAME.fullmatch(name) for name in names):
         return False
-    return not any(name and name in {row[i] for row in rest if len(row) > i}
-                   for i, name in enumerate(names))  # fmt: skip
+    if any(name and _comes_again(records, i) for i, name in enumerate(names)):
+        return False
+    if len(names) == 1:
+        raise BadColumns(
+            f"{path.name}: is {names[0]!r:.42} in the first line the name of its only column, or a "
+            "row? If a name, write text instead of it, or name it: "
+            f"{INPUT_COLUMN}; if a row, write text above it"
+        )
+    return True

@@ -11,7 +11,7 @@ import pytest
 from datasets import ClassLabel, Dataset, DatasetDict
 
 from cluster.data.csv_dialect import sniff_dialect
-from cluster.data.ingest import ingest, ingest_samples
+from cluster.data.ingest import ingest, ingest_samples, inputs_of
 from cluster.domain.tasks import Reading
 from cluster.storage.blobs import Blobs
 from cluster.storage.samples import labelled_rows
@@ -61,6 +61,33 @@ def test_no_row_is_lost_where_there_is_no_header(tmp_path: Path) -> None:
     counted = (found.train, found.validation, found.test)
     assert sum(part.rows for part in counted) + found.probe == 40
     assert (found.input_column, found.label_column) == ("column_1", "column_2")
+
+
+@pytest.mark.parametrize("first", ["image", "target", "Text"])
+def test_a_class_with_a_usual_name_of_a_column_makes_no_header(tmp_path: Path, first: str) -> None:
+    rows = [f"turn left, at number {i};{(first, 'audio')[i % 2]}" for i in range(20)]
+    path = lines_in(tmp_path / "d.csv", rows)
+    assert (sniff_dialect(path).header, len(sniff_dialect(path).lines)) == (False, 20)
+    assert sniff_dialect(path, ["image", "target", "text"]).header  # who names it knows
+    for header in ("text;label", "text;kind", f"utterance;{first}s"):
+        assert sniff_dialect(lines_in(path, [header, *rows])).header
+    assert sniff_dialect(lines_in(path, ["text;label", *rows, "text;label", *rows])).header
+
+
+def test_no_first_line_of_one_column_is_lost(tmp_path: Path) -> None:
+    """Nor asked about, where it is the name of the column."""
+    rows = ["hello there", "good morning", "and good night"]
+    path = lines_in(tmp_path / "d.csv", rows)
+    with pytest.raises(BadColumns, match=r"d\.csv: is 'hello there' .*if a row, write text above"):
+        inputs_of(path, "text")
+    with pytest.raises(
+        BadColumns, match="is 'question' .*write text instead of it, or name it: --"
+    ):
+        inputs_of(lines_in(path, ["question", *rows]), "text")
+    assert inputs_of(path, "text", "question") == rows
+    assert inputs_of(lines_in(path, ["text", *rows]), "text") == rows
+    for first in ("What is this?", "this is no name of a column", "good morning"):
+        assert inputs_of(lines_in(path, [first, *rows]), "text") == [first, *rows]
 
 
 @pytest.mark.parametrize("header", ["review,sentiment", "id number,kind", "0,1", "Text;Class"])
