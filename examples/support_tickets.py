@@ -72,7 +72,7 @@ def main(encoder: str = "") -> None:
         unknown = tacl.evaluate(base, (x, y + 3 * number), every_class, vectors)
         found = *map(known.accuracy, ({}, {team: 1.0}, everybody)), unknown.accuracy(everybody)
         print(f"{team:9}", *(f"{one:.3f}" for one in found))
-    none = {team: novelty.told(x, TEAMS)[1] for team, x in seen[2].items()}
+    none = {team: novelty.judge(x, TEAMS)[1] for team, x in seen[2].items()}
     print("none of these:", *(f"{team} {told.float().mean():.3f}" for team, told in none.items()))
 
 

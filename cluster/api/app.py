@@ -123,7 +123,7 @@ class RequestLog:
                 answered = True
                 if given is None:
                     MutableHeaders(scope=message)["x-request-id"] = request.state.request_id
-                self._tell(request, message["status"], time.perf_counter() - started)
+                self._log_answered(request, message["status"], time.perf_counter() - started)
             await send(message)
 
         try:
@@ -131,9 +131,9 @@ class RequestLog:
         except Exception as error:
             if answered:
                 raise
-            await (await _unforeseen(request, error))(scope, receive, told)
+            await (await _internal_error(request, error))(scope, receive, told)
 
-    def _tell(self, request: Request, status: int, seconds: float) -> None:
+    def _log_answered(self, request: Request, status: int, seconds: float) -> None:
         route = getattr(request.scope.get("route"), "path", "none")  # the template: few values
         request.app.state.requests.answered(route, request.method, status, seconds)
         facts = {"request_id": request.state.request_id, "method": request.method, "route": route}
@@ -143,8 +143,8 @@ class RequestLog:
         LOG.info("answered", extra=facts | {"error": getattr(request.state, "error", None)})
 
 
-async def _unforeseen(request: Request, error: Exception) -> Response:
-    if (known := await _foreseen(request, error)) is not None:
+async def _internal_error(request: Request, error: Exception) -> Response:
+    if (known := await _known_error(request, error)) is not None:
         return known
     LOG.exception("internal error", extra={"request_id": request.state.request_id})
     return _problem(
@@ -152,7 +152,7 @@ async def _unforeseen(request: Request, error: Exception) -> Response:
     )
 
 
-async def _foreseen(request: Request, error: BaseException | None) -> JSONResponse | None:
+async def _known_error(request: Request, error: BaseException | None) -> JSONResponse | None:
     """The answer to a refusal (by `OnlyHere`, or while a body was read) or to a full disk, after
     which the client should wait before it retries; None for any other error."""
     if isinstance(error, errors.TaclError):
@@ -189,7 +189,7 @@ async def _misread(request: Request, error: RequestValidationError) -> JSONRespo
 
 
 async def _unrouted(request: Request, error: HTTPException) -> JSONResponse:
-    if (known := await _foreseen(request, error.__cause__)) is not None:
+    if (known := await _known_error(request, error.__cause__)) is not None:
         return known
     kind = "BadConfig" if error.status_code == 400 else "NoRoute"
     answer = _problem(request, error.status_code, kind, str(error.detail))

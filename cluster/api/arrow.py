@@ -17,7 +17,7 @@ from cluster.api.dependencies import ApiRequest, ReadRequest
 from cluster.api.predict import deadline
 from cluster.api.schemas import Name
 from cluster.api.service import Question
-from cluster.data.answers import ARROW, ROWS, answer_table, likeliest, stated
+from cluster.data.answers import ARROW, ROWS, answer_table, likeliest, schema_metadata
 from cluster.data.predicting import written
 from cluster.domain.api import CoordinatorAPI
 from cluster.domain.operations import Belonging, Candidate
@@ -59,12 +59,14 @@ async def predict_arrow(
         for inputs, pixels in questions:  # one after the other, so that others get their turns
             tasks = None if task is None else [task]
             question = Question(model, inputs, tasks, pixels=pixels, told=1)
-            told = await _told(question, asked, task)
+            told = await _answers_of_pass(question, asked, task)
             first, belonging = first + told[0], belonging + told[1]
-    return Response(written(answer_table(first, belonging, stated(model))), media_type=ARROW)
+    return Response(
+        written(answer_table(first, belonging, schema_metadata(model))), media_type=ARROW
+    )
 
 
-async def _told(
+async def _answers_of_pass(
     question: Question, asked: ApiRequest, task: str | None
 ) -> tuple[list[Candidate], list[Belonging]]:
     """The likeliest candidate of each row of a pass, and whether the row belongs to a task."""

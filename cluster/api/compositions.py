@@ -83,7 +83,7 @@ async def compositions(
     asked: ReadRequest, whose: Whose = None, after: After = ""
 ) -> Sequence[UserModel]:
     """The caller's model; an admin sees everybody's, a page at a time."""
-    return await asked.tell(CoordinatorAPI.users, asked.caller.among(whose), after)
+    return await asked.ask_without_paths(CoordinatorAPI.users, asked.caller.among(whose), after)
 
 
 @ROUTER.get("/compositions/{user}")
@@ -157,14 +157,18 @@ async def adapt(
 async def composition_run(user: UserName, run_id: RunId, asked: ReadRequest) -> CompositionRun:
     """Status of a composition run: queued, running, ready (then with the model and a report),
     failed (then with the reason) or cancelled."""
-    return _told(await asked.ask(CoordinatorAPI.composition_run, asked.caller.user(user), run_id))
+    return _without_paths(
+        await asked.ask(CoordinatorAPI.composition_run, asked.caller.user(user), run_id)
+    )
 
 
 @ROUTER.post("/compositions/{user}/cancel")
 async def cancel(user: UserName, asked: WriteRequest) -> CancelledCompositions:
     """Stop every composition run of a user, who keeps their model; failed runs are no longer
     listed."""
-    return await asked.tell(CoordinatorAPI.cancel_compositions, asked.caller.user(user))
+    return await asked.ask_without_paths(
+        CoordinatorAPI.cancel_compositions, asked.caller.user(user)
+    )
 
 
 async def _made_from(
@@ -180,10 +184,10 @@ async def _made_from(
 async def _started(
     asked: ApiRequest, user: str, terms: Sequence[str], how: CompositionMethod
 ) -> CompositionRun:
-    return _told(await asked.ask(CoordinatorAPI.start_composition, user, terms, how))
+    return _without_paths(await asked.ask(CoordinatorAPI.start_composition, user, terms, how))
 
 
-def _told(found: CompositionRun) -> CompositionRun:
+def _without_paths(found: CompositionRun) -> CompositionRun:
     """The run with no paths of the server in its reason. Only there: class names may look like
     paths."""
     return found.model_copy(update={"reason": without_paths(found.reason)})
@@ -235,7 +239,7 @@ async def _now(asked: ApiRequest, user: str, terms: Sequence[str]) -> object:
 async def accuracy(asked: ReadRequest, user: Whose = None) -> AccuracyHistory:
     """Accuracies of the models over time: {tasks, rows: [{label, at, accuracies, ...}]}."""
     whose = asked.caller.among(user)
-    found = await asked.tell(CoordinatorAPI.accuracy_history, whose)
+    found = await asked.ask_without_paths(CoordinatorAPI.accuracy_history, whose)
     several = whose is None and len({row.user for row in found.rows}) > 1
     rows = (row.model_copy(update={"label": _written(row, several)}) for row in found.rows)
     return found.model_copy(update={"rows": tuple(rows)})

@@ -47,21 +47,23 @@ class ApiRequest:
         """Call a method of the coordinator in the name of the caller."""
         return await self.service.ask(method, self.context, *arguments, **named)
 
-    async def tell(self, method: Method[P, R], *arguments: P.args, **named: P.kwargs) -> R:
+    async def ask_without_paths(
+        self, method: Method[P, R], *arguments: P.args, **named: P.kwargs
+    ) -> R:
         """As `ask`, with the paths of the server shortened in the answer."""
         return without_paths(await self.ask(method, *arguments, **named))
 
 
 # `async`: FastAPI would run a plain `def` in a thread.
-async def _look(request: Request, _: Annotated[object, Depends(BEARER)]) -> ApiRequest:
+async def _read_request(request: Request, _: Annotated[object, Depends(BEARER)]) -> ApiRequest:
     return ApiRequest(request.state.caller, request.app.state.service, shares_of(request))
 
 
-ReadRequest = Annotated[ApiRequest, Depends(_look)]  # of a guarded route that only reads
+ReadRequest = Annotated[ApiRequest, Depends(_read_request)]  # of a guarded route that only reads
 
 
-async def _act(asked: ReadRequest, key: Key = None) -> ApiRequest:
+async def _write_request(asked: ReadRequest, key: Key = None) -> ApiRequest:
     return replace(asked, key=key)
 
 
-WriteRequest = Annotated[ApiRequest, Depends(_act)]
+WriteRequest = Annotated[ApiRequest, Depends(_write_request)]

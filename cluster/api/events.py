@@ -62,7 +62,9 @@ class News:
             return heard._replace(told=None)
         version = heard.version
         whose = asked.caller.name, asked.caller.role, version, now
-        told = await self._told.ask(whose, lambda: asked.tell(CoordinatorAPI.status, version))
+        told = await self._told.ask(
+            whose, lambda: asked.ask_without_paths(CoordinatorAPI.status, version)
+        )
         return ToldLast(now, told.version, told.more, told)
 
 

@@ -38,10 +38,10 @@ async def found(request: Request) -> Readiness:
     """The readiness as of at most KEPT seconds ago; concurrent requests share one check."""
     looks: Shared[Readiness] = request.app.state.readiness
     service: Service = request.app.state.service
-    return await looks.ask("ready", lambda: _looked(service))
+    return await looks.ask("ready", lambda: _checked(service))
 
 
-async def _looked(service: Service) -> Readiness:
+async def _checked(service: Service) -> Readiness:
     coordinator, predictors, uploads = await asyncio.gather(
         _answers(service.ask(CoordinatorAPI.cluster)),
         _answers(service.predictors()),

@@ -65,9 +65,9 @@ async def metrics(request: Request, asked: ReadRequest) -> PlainTextResponse:
     """Figures in the text format of Prometheus; for an admin's token."""
     service = asked.service
     parts = {
-        "coordinator": _told(service.ask(CoordinatorAPI.figures), _of_coordinator),
-        "predictors": _told(service.predictors(), _of_predictors),
-        "store": _told(service.stored(), _of_store),
+        "coordinator": _scraped(service.ask(CoordinatorAPI.figures), _of_coordinator),
+        "predictors": _scraped(service.predictors(), _of_predictors),
+        "store": _scraped(service.stored(), _of_store),
     }
     told = dict(zip(parts, await asyncio.gather(*parts.values()), strict=True))
     up = GaugeMetricFamily("tacl_up", "1: this part answered.", labels=("part",))
@@ -78,7 +78,7 @@ async def metrics(request: Request, asked: ReadRequest) -> PlainTextResponse:
     return PlainTextResponse(requests.text() + text_of(every))
 
 
-async def _told(
+async def _scraped(
     part: Awaitable[F], of: Callable[[F], Iterable[Metric]]
 ) -> tuple[bool, Sequence[Metric]]:
     """Whether a part answers, and its metrics; never raises, since the metrics of the other parts

@@ -104,7 +104,7 @@ class SenderLimiter:
         self._heard(sender)
         line = self._lines.setdefault(sender, _Line())
         # A token's first request is never refused because of others of its address; the number of
-        # connections of an address is limited (`cluster.serving.door`).
+        # connections of an address is limited (`cluster.serving.connections`).
         if len(line.waiting) >= WAITING and not new:
             return await _refusal()(scope, receive, send)
         await line.enter(self._pace(sender))

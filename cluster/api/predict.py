@@ -87,7 +87,7 @@ async def answered(body: Ask, inputs: Sequence[bytes | str], asked: ApiRequest) 
         question = Question(model, inputs, body.tasks, body.way, body.beside_base)
         question = replace(question, pixels=weight.pixels, told=limits.told_of_each(inputs))
         found = await asked.service.predict(question)
-    return found.told(question, time.perf_counter() - started, measured)
+    return found.to_reply(question, time.perf_counter() - started, measured)
 
 
 @asynccontextmanager
@@ -110,7 +110,7 @@ async def _measured(
     answering = identity("materialized", model.model_dump(mode="json"))
     asked = replace(asked, key=f"evaluate {user} {answering}")
     run = await asked.ask(CoordinatorAPI.evaluate, user, True, False, [])
-    result = await asked.tell(CoordinatorAPI.evaluation, run.run_id)
+    result = await asked.ask_without_paths(CoordinatorAPI.evaluation, run.run_id)
     if result is None:
         raise Inexact(f"the materialized model of {user} is being measured; ask again in a while")
     if not body.accept:

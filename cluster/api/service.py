@@ -66,7 +66,7 @@ class Answered:
     explanations: tuple[Explanation, ...] = ()
     more_classes: int = 0
 
-    def told(
+    def to_reply(
         self,
         asked: Question,
         seconds: float,

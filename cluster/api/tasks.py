@@ -39,7 +39,10 @@ async def status(
     """The base model, the resources of the cluster, and the tasks and owed work that are new since
     the `version` of an earlier answer, a part at a time: while there is `more`, ask again. With
     `tasks`, only these and the work on them, new or not."""
-    caller, found = asked.caller, await asked.tell(CoordinatorAPI.status, since, tasks or ())
+    caller, found = (
+        asked.caller,
+        await asked.ask_without_paths(CoordinatorAPI.status, since, tasks or ()),
+    )
     hidden = found.trouble and caller.role != "admin"
     return found.model_copy(
         update={
@@ -58,7 +61,7 @@ def _shown(found: Numbered, caller: Caller) -> Numbered:
 @ROUTER.get("/runs/{run_id}")
 async def run(run_id: RunId, asked: ReadRequest) -> shown.RunStatus:
     """Status of a run."""
-    found = await asked.tell(CoordinatorAPI.run, run_id)
+    found = await asked.ask_without_paths(CoordinatorAPI.run, run_id)
     if not asked.caller.may_know(found):
         raise UnknownRun(f"there is no run {run_id}")
     return found
@@ -110,7 +113,7 @@ async def _submit(asked: ApiRequest, upload: Upload, again: bool) -> Submitted:
 @ROUTER.get("/tasks/{name}")
 async def task(name: TaskName, asked: ReadRequest) -> shown.TaskDetail:
     """A task with its runs and the curves of its vectors."""
-    found = await asked.tell(CoordinatorAPI.task, name)
+    found = await asked.ask_without_paths(CoordinatorAPI.task, name)
     shards = tuple(_shown(shard, asked.caller) for shard in found.shards)
     return _shown(found.model_copy(update={"submission": None, "shards": shards}), asked.caller)
 
@@ -121,20 +124,20 @@ async def cancel(
 ) -> CancelledTask:
     """Stop the owed work of this task. A task without a vector is removed unless `keep` is set:
     then `retry` continues from its checkpoint."""
-    return await asked.tell(CoordinatorAPI.cancel, name, keep)
+    return await asked.ask_without_paths(CoordinatorAPI.cancel, name, keep)
 
 
 @ROUTER.post("/tasks/{name}/retry", openapi_extra=SUBMITTERS)
 async def retry(name: TaskName, asked: WriteRequest) -> RetriedTask:
     """Queue failed and cancelled work of this task again, except evaluations and compositions:
     request these again."""
-    return await asked.tell(CoordinatorAPI.retry, name)
+    return await asked.ask_without_paths(CoordinatorAPI.retry, name)
 
 
 @ROUTER.get("/tasks/{name}/events")
 async def task_events(name: TaskName, asked: ReadRequest, after: Told = 0) -> Sequence[shown.Event]:
     """Events of a task, oldest first, a page at a time."""
-    return await asked.tell(CoordinatorAPI.logs, name, after)
+    return await asked.ask_without_paths(CoordinatorAPI.logs, name, after)
 
 
 @ROUTER.get("/vectors")
@@ -145,14 +148,14 @@ async def vectors(
 ) -> Sequence[VectorStatus]:
     """Versions of all vectors, without their curves, or of one task's vectors, a part at a time:
     pass the last one, TASK@vN, as `after` until none are left."""
-    return await asked.tell(CoordinatorAPI.vectors, task, after)
+    return await asked.ask_without_paths(CoordinatorAPI.vectors, task, after)
 
 
 @ROUTER.get("/tasks/{name}/aliases")
 async def aliases(name: TaskName, asked: ReadRequest, after: Told = 0) -> AliasReport:
     """The versions that this task's aliases mean, and how they changed, a page of changes at a
     time."""
-    return await asked.tell(CoordinatorAPI.aliases, name, after)
+    return await asked.ask_without_paths(CoordinatorAPI.aliases, name, after)
 
 
 @ROUTER.put("/tasks/{name}/aliases/{alias}", openapi_extra=SUBMITTERS)
@@ -164,7 +167,9 @@ async def move_alias(
 ) -> MovedAlias:
     """Move an alias to a version, if it still means the expected one."""
     expected = ANY if body.expected == "any" else body.expected
-    return await asked.tell(CoordinatorAPI.move_alias, name, alias, body.version, expected)
+    return await asked.ask_without_paths(
+        CoordinatorAPI.move_alias, name, alias, body.version, expected
+    )
 
 
 @ROUTER.get("/interference")
@@ -173,11 +178,11 @@ async def interference(
 ) -> InterferenceReport:
     """Interference between the champions of these tasks, by default of the newest (tau_jp, logits),
     with warnings; and the pairs of all tasks with the most interference."""
-    return await asked.tell(CoordinatorAPI.interference, tasks or ())
+    return await asked.ask_without_paths(CoordinatorAPI.interference, tasks or ())
 
 
 @ROUTER.get("/tasks/{name}/interference")
 async def interference_of(name: TaskName, asked: ReadRequest) -> TaskInterference:
     """Interference of this task's champion on all other tasks, and of theirs on it, the most
     first."""
-    return await asked.tell(CoordinatorAPI.interference_of, name)
+    return await asked.ask_without_paths(CoordinatorAPI.interference_of, name)

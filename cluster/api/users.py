@@ -48,13 +48,13 @@ async def usage(asked: ReadRequest, whose: Whose = None, after: After = "") -> S
 async def issue(user: UserName, body: NewToken, asked: WriteRequest) -> IssuedToken:
     """Issue a token to a user, by the sha256 of a token that the caller made."""
     given = (user, body.role, body.token_hash, body.days)
-    return await asked.tell(CoordinatorAPI.issue_token, *given)
+    return await asked.ask_without_paths(CoordinatorAPI.issue_token, *given)
 
 
 @ROUTER.delete("/users/{user}/tokens")
 async def revoke(user: UserName, asked: WriteRequest) -> RevokedTokens:
     """End all tokens of a user at once: the caller's own or, for an admin, anybody's."""
-    return await asked.tell(CoordinatorAPI.revoke_tokens, asked.caller.user(user))
+    return await asked.ask_without_paths(CoordinatorAPI.revoke_tokens, asked.caller.user(user))
 
 
 @ROUTER.post("/tokens/{token}/rotate")
@@ -68,4 +68,4 @@ async def rotate(token: Digits, body: Successor, asked: WriteRequest) -> IssuedT
             raise BadConfig(f"none of your tokens begins with {token}; see /v1/tokens")
         for role in seen:
             asked.caller.require(role)
-    return await asked.tell(CoordinatorAPI.rotate_token, token, body.token_hash)
+    return await asked.ask_without_paths(CoordinatorAPI.rotate_token, token, body.token_hash)

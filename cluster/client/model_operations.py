@@ -17,7 +17,7 @@ from cluster.domain.api import CoordinatorAPI
 from cluster.domain.base import PAGE, RequestContext
 from cluster.domain.compositions import Composition, Method
 from cluster.domain.explanations import Explanations
-from cluster.domain.names import meant
+from cluster.domain.names import did_you_mean
 from cluster.domain.operations import Answers
 from cluster.domain.receipts import MovedAlias
 from cluster.domain.reports import AliasReport, VectorStatus
@@ -204,7 +204,7 @@ class ModelOperations(Session):
         try:
             yield
         except NoComposition as error:
-            close = meant(user, [model.user for model in self.users()])
+            close = did_you_mean(user, [model.user for model in self.users()])
             raise NoComposition(f"{error}{close}") from None
 
     def evaluation(
@@ -251,7 +251,7 @@ class ModelOperations(Session):
             return self._server.query(user, raw, tasks)
         told = told_of_each(raw)
         started, asked = time.monotonic(), Question(self.composition(user), raw, tasks, told=told)
-        return self.predictor.ask(asked).told(asked, time.monotonic() - started)
+        return self.predictor.ask(asked).to_reply(asked, time.monotonic() - started)
 
     def predict(
         self, user: str, data: Data, task: str | None = None, input_column: str | None = None
@@ -269,7 +269,7 @@ class ModelOperations(Session):
 
         Raises what `query` raises, and the errors of bad data.
         """
-        from cluster.data.answers import answer_table, likeliest, stated
+        from cluster.data.answers import answer_table, likeliest, schema_metadata
         from cluster.data.ingest import inputs_of
         from cluster.data.predicting import predicted
 
@@ -282,7 +282,7 @@ class ModelOperations(Session):
         def ask(part: Sequence[bytes | str]) -> Table:
             found = self.predictor.ask(Question(model, part, tasks, told=1))
             first = likeliest(found.answers, task)
-            return answer_table(first, found.belonging, stated(model))
+            return answer_table(first, found.belonging, schema_metadata(model))
 
         return predicted(inputs, ask)
 

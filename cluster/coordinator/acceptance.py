@@ -140,7 +140,7 @@ def checked(work: orders.Work, outcome: Finished, blobs: Blobs) -> Outcome:
         blobs.verify_all(files)
     except CorruptBlob as error:
         # One that was stored before may have been deleted since, as a file of nobody's model.
-        return Raised(str(error)) if blobs.there(files) == files else Gone(str(error))
+        return Raised(str(error)) if blobs.existing(files) == files else Gone(str(error))
     return outcome
 
 
@@ -188,5 +188,5 @@ def _is_foreign(work: orders.Work, result: orders.Composed) -> bool:
 def missing_files(vectors: Iterable[VectorRef], blobs: Blobs) -> dict[str, str]:
     """By the name of a vector whose file is missing, the digest of that file."""
     wanted = [(ref.name, digest) for ref in vectors for digest in (ref.blob, ref.head_blob)]
-    there = blobs.there({digest for _, digest in wanted})
+    there = blobs.existing({digest for _, digest in wanted})
     return {name: digest for name, digest in wanted if digest not in there}

@@ -9,7 +9,7 @@ from functools import partial
 
 from cluster.coordinator.handler import Decision, RequestHandler
 from cluster.domain.base import RequestContext
-from cluster.domain.names import checked_name, meant
+from cluster.domain.names import checked_name, did_you_mean
 from cluster.domain.users import DAYS, ROLES, IssuedToken, RevokedTokens, Role
 from cluster.reading.tokens import OVERLAP, SHOWN, ended
 from cluster.registry.tokens import TokenRecord
@@ -77,12 +77,12 @@ class AccountRequests(RequestHandler):
         try:
             self._registry.used(hashes, now)
         except StorageUnavailable as error:  # authentication does not depend on it
-            self._execution.say(error)
+            self._execution.log_error(error)
 
     def revoke_tokens(self, context: RequestContext, user: str) -> RevokedTokens:
         def decide() -> Decision[RevokedTokens]:
             if not (count := len(self._registry.tokens_of(user))):
-                close = meant(user, self._registry.holders_like(user))
+                close = did_you_mean(user, self._registry.holders_like(user))
                 raise UnknownUser(f"{user} has no token{close}; see `tacl users list`")
             answer = RevokedTokens(user=user, revoked=count)
             return Decision(answer, partial(self._registry.revoke, user))

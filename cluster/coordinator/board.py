@@ -145,7 +145,7 @@ class Board:
             _keep(self._unchanged, reader, Unchanged(last, self._number), READERS)
         return Page(self._written(Version(last, fits)), whole, more, told)
 
-    def alone(self, names: Collection[str]) -> Page:
+    def page_of(self, names: Collection[str]) -> Page:
         """These tasks, which must exist, and the work on them."""
         runs = self._registry.runs((*OWED, *STOPPED), kinds=KINDS, tasks=names)
         keys = [Key(True, name) for name in dict.fromkeys(names)]
@@ -156,7 +156,7 @@ class Board:
         ]
         return Page("", whole=True, more=False, entries=told)
 
-    def tells(self, key: Key, sees: Callable[[Key, Entry], bool]) -> bool:
+    def is_visible(self, key: Key, sees: Callable[[Key, Entry], bool]) -> bool:
         """Whether a reader with this `sees` is told of the entry."""
         return key in self._entries and sees(key, self._entries[key])
 
@@ -166,7 +166,7 @@ class Board:
         assert isinstance(entry, TaskEntry)
         return entry
 
-    def look(self, state: State) -> None:
+    def update(self, state: State) -> None:
         """Take in what happened since the last look."""
         self._owners = state.owners
         if (writes := self._registry.writes.spent().times) != self._writes:
@@ -175,9 +175,9 @@ class Board:
         is_new = state is not self._state or state.changes != self._changes
         if is_new and time.monotonic() >= self._again:
             self._state, self._changes = state, state.changes
-            self._tell_who_waits(situation(state))
+            self._mark_waiting(situation(state))
 
-    def progressed(self, run_id: str, task: str | None, progress: Progress) -> None:
+    def report_progress(self, run_id: str, task: str | None, progress: Progress) -> None:
         """Take in how far a run is; `task`: whose training or refresh it is."""
         key = Key(True, task or "")
         entry = self._entries.get(key)
@@ -247,7 +247,7 @@ class Board:
                 self._floor = self._numbers.pop(key)
                 del self._entries[key], self._tombstones[key]
 
-    def _tell_who_waits(self, plan: object) -> None:
+    def _mark_waiting(self, plan: object) -> None:
         """Not again before a reader had time for all: otherwise nobody would come to the end."""
         if plan != self._plan:
             self._plan = plan
@@ -271,7 +271,7 @@ class Board:
                 self._left |= {run.run_id: run for run in stopped}
         fitted = [one.run_id for one in found if one.kind == "fitted" and one.run_id]
         runs = self._registry.runs(run_ids=fitted) if fitted else []  # forgotten ones are not found
-        self._show(state)
+        self._show_stopped(state)
         for run in runs:
             assert isinstance(run.work, FitWork)
             self._fits[run.work.owner] += 1
@@ -316,12 +316,12 @@ class Board:
             if run is None or run.state in OWED:
                 self._put(Key(False, run_id), run)
 
-    def _show(self, state: State) -> None:
+    def _show_stopped(self, state: State) -> None:
         """Show what failed as long as it matters. Runs that make or evaluate a model that nobody
         wants any more are dropped: wanting it again is an event."""
         stopped = {run_id: run for run_id, run in self._left.items() if run.state in STOPPED}
         asked = [i for i, run in stopped.items() if run.kind in OF_MODELS]
-        unwanted = {*asked} - self._registry.wanted(asked)
+        unwanted = {*asked} - self._registry.still_wanted(asked)
         for run_id, run in stopped.items():
             key = Key(False, run_id)
             if run_id in unwanted:

@@ -38,7 +38,7 @@ class CompositionRequests(RequestHandler):
     def update_composition(self, context: RequestContext, user: str) -> Composition:
         def decide() -> Decision[Composition]:
             old = self.composition(context, user)
-            require_sum(old, self._registry.asked([old]).get(user))
+            require_sum(old, self._registry.requested_work([old]).get(user))
             return self._summed(context, user, with_champions(old.terms))
 
         return self._once(context.request_id, "update", {"user": user}, Composition, decide)
@@ -104,7 +104,7 @@ class CompositionRequests(RequestHandler):
         def decide() -> Decision[CancelledCompositions]:
             runs = self._registry.runs  # of the stopped ones at most one is awaited
             left = runs(OWED, kinds=("compose",), user=user)
-            left += runs(STOPPED, run_ids=self._registry.awaited(user))
+            left += runs(STOPPED, run_ids=self._registry.awaited_run(user))
             own = [run for run in left if _is_of(run, user, self._visibility(context))]
             chosen = tuple(run.run_id for run in own if run.state in OWED)
             answer = CancelledCompositions(user=user, cancelled=chosen)

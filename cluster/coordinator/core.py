@@ -37,20 +37,20 @@ class Coordinator(TaskRequests, VectorRequests, CompositionRequests, RunRequests
         self, context: RequestContext, since: str = "", tasks: Sequence[str] = ()
     ) -> ClusterStatus:
         with self._reading():
-            self._board.look(self._state)
+            self._board.update(self._state)
             view = self._view(context)
-            sees = partial(views.is_seen, context, view.visibility)
+            sees = partial(views.is_visible, context, view.visibility)
             if not tasks:
                 page = self._board.page(context, since, sees)
                 return view.status(page, self._base, self._trouble)
             for name in tasks:
                 self._seen_task(context, name)
-            told = view.status(self._board.alone(tasks), self._base, self._trouble)
-            return view.alone(told, partial(self._board.tells, sees=sees))
+            told = view.status(self._board.page_of(tasks), self._base, self._trouble)
+            return view.narrowed(told, partial(self._board.is_visible, sees=sees))
 
     def version(self) -> str:
         with self._lock:
-            self._board.look(self._state)
+            self._board.update(self._state)
             return f"{self._board.changes} {self._trouble is not None}"
 
     def cluster(self) -> Resources:
@@ -82,10 +82,10 @@ class Coordinator(TaskRequests, VectorRequests, CompositionRequests, RunRequests
         with self._reading():
             outdated = Outdated(self._execution.heads.fits, self._state)
         # Without the lock: a big store takes minutes, and so do the models of many.
-        found = garbage.look(self._place, self._registry)
+        found = garbage.scan(self._place, self._registry)
         checkpointed = runs(self._place)
         for _ in range(LOOKS if not dry_run else 0):
-            outdated.look(self._registry)
+            outdated.update(self._registry)
         with self._reading():
             unowed = [run_id for run_id in checkpointed if run_id not in self._state.runs]
             counted = found.counted(len(unowed))
@@ -103,14 +103,14 @@ class Coordinator(TaskRequests, VectorRequests, CompositionRequests, RunRequests
         somebody may be reading them. One fit at a time: each may have thousands of tasks."""
         while True:
             with self._reading():
-                outdated.look(self._registry)  # at what was composed since the last look
-                there = outdated.run_ids(self._state, self._execution.heads.fits)
+                outdated.update(self._registry)  # at what was composed since the last look
+                there = outdated.deletable(self._state, self._execution.heads.fits)
                 run_ids = frozenset(there[:1])
                 if not run_ids:
                     return
                 with self._writing():
                     self._registry.forget_fits(run_ids)
-                self._execution.answers_with(self._execution.heads.forgotten(run_ids))
+                self._execution.answers_with(self._execution.heads.without_runs(run_ids))
                 self._execution.apply_events(Forgotten(run_ids))
 
 

@@ -76,22 +76,22 @@ class Erasing:
     def _delete_left(self) -> None:
         """Delete what is no longer needed. Files that are needed still, or again, stay for now."""
         now = time.time()
-        owed = self._registry.left(now)
+        owed = self._registry.due_files(now)
         if not owed:
             return
         with self._unneeded(frozenset(owed)) as gone:
             gone -= garbage.stored_again(self._home, {digest: owed[digest] for digest in gone})
             with self._lock:
-                self._registry.spared(owed.keys() - gone, (now // DAY + 1) * DAY)
+                self._registry.postpone(owed.keys() - gone, (now // DAY + 1) * DAY)
             garbage.remove(self._home, gone)
             with self._lock:
-                self._registry.erased(gone)
+                self._registry.forget_due(gone)
 
     def _erase(self) -> None:
         """Erase the files of purged tasks. What something else needs too goes once that needs it no
         more, unless something was purged since this was checked. Heads that saw what was purged are
         owed as long as their fits are kept, which nothing answers with: the fits go last."""
-        spoiled, owed = self._registry.spoiled(), frozenset(self._registry.erasures())
+        spoiled, owed = self._registry.fits_of_purged(), frozenset(self._registry.erasures())
         if not owed and not spoiled:
             return
         with self._unneeded(owed.union(*spoiled.values())) as gone:
@@ -101,7 +101,7 @@ class Erasing:
             if gone:
                 garbage.erase(self._home, gone)
                 with self._lock:
-                    self._registry.erased(owed & gone)
+                    self._registry.forget_due(owed & gone)
             for run_id in spoiled:  # one at a time: each may have thousands of tasks
                 with self._lock:
                     if not self.owed:
@@ -117,8 +117,8 @@ class Erasing:
         gone = asked.difference(self._registry.referenced(asked))
         with ExitStack() as meanwhile:
             with self._lock:
-                meanwhile.enter_context(self._blobs.without(gone))
+                meanwhile.enter_context(self._blobs.hiding(gone))
             gone = gone.difference(self._registry.referenced(gone))
-            meanwhile.enter_context(self._blobs.without(gone))
+            meanwhile.enter_context(self._blobs.hiding(gone))
             self._deletes |= bool(gone)
             yield gone

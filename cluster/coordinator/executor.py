@@ -19,7 +19,7 @@ from cluster.coordinator.launcher import Launcher
 from cluster.coordinator.lists import Lists
 from cluster.coordinator.lock import Lock
 from cluster.coordinator.recording import recorded
-from cluster.coordinator.recovery import keep, planned, restored, took
+from cluster.coordinator.recovery import keep, past_durations, planned, restored
 from cluster.coordinator.retries import LONGEST, Retries
 from cluster.coordinator.underway import Underway
 from cluster.domain.base import Base
@@ -27,7 +27,7 @@ from cluster.domain.compositions import Fitted
 from cluster.domain.outcomes import Finished, GaveWay, Outcome, Raised
 from cluster.domain.status import OWED, STOPPED, RunState
 from cluster.reading.heads import FittedHeads
-from cluster.reading.shares import over
+from cluster.reading.shares import over_quota
 from cluster.registry import Registry
 from cluster.scheduler import plan
 from cluster.scheduler import state as facts
@@ -74,13 +74,13 @@ class Execution:
         self._shared_at = -SHARES  # when users' minutes were checked
         self._let_go: list[object] = []  # may have thousands of tasks: the next tick frees it
         self.state = self._taken_over()
-        for run, seconds in took(registry):
+        for run, seconds in past_durations(registry):
             self.forecast.took(self.state, run, seconds)
         self.heads = FittedHeads.of_all(registry, self.state.owners)
         self._forget_checkpoints()
         # Before anything is decided: a run that no node can hold must not keep others waiting.
         self.state.nodes, self.state.free = launcher.nodes(), launcher.free()
-        self._look_at_shares()
+        self._refresh_minutes()
         self.apply_events(facts.NodesChanged(self.state.nodes, self.state.free))
 
     def apply_events(self, *events: facts.Event) -> None:
@@ -92,7 +92,7 @@ class Execution:
         for event in events:
             self._due.extend(plan.handle(self.state, event))
         self.unsure = False
-        self._carry_out()
+        self._execute_due()
 
     def request(self, run_id: str, user: str | None = None) -> None:
         """Tell the plan of a run in the registry; a failed one is queued again. `user`: the
@@ -112,22 +112,22 @@ class Execution:
         try:
             self.underway.poll()
             with self._lock:
-                self._look_at_shares()
-            self._look_at_room()
+                self._refresh_minutes()
+            self._refresh_nodes()
             with self._lock:
                 settled = [self._settled(*ended) for ended in self.underway.ended()]
             if any(settled):  # what waits may have their room before the next tick
-                self._look_at_room()
+                self._refresh_nodes()
             self._clear()
             self._list()
             with self._lock:
                 if not self.unsure:
-                    self._carry_out()
+                    self._execute_due()
                     if self._unchecked:
                         plan.validate(self.state)
                 self._unchecked, self._said = False, None
         except Exception as error:
-            self.say(error)
+            self.log_error(error)
 
     @property
     def trouble(self) -> str | None:
@@ -172,7 +172,7 @@ class Execution:
         ended, if that was waiting to be recorded. The others are queued again."""
         ends = {one.run_id: one for one in self._due if isinstance(one, facts.Requeue | facts.Fail)}
         for run_id in run_ids & ends.keys():
-            self._do(ends[run_id])
+            self._execute(ends[run_id])
         if others := run_ids - ends.keys():
             self._registry.interrupted(others)
 
@@ -189,20 +189,22 @@ class Execution:
         """Stop what runs; it stays owed."""
         self.underway.close()
 
-    def _look_at_room(self) -> None:
+    def _refresh_nodes(self) -> None:
         """Tell the plan if the room of the cluster changed; it is read without the lock."""
         nodes, free = self._launcher.nodes(), self._launcher.free()
         with self._lock:
             if (nodes, free) != (self.state.nodes, self.state.free):
                 self.apply_events(facts.NodesChanged(nodes, free))
 
-    def _look_at_shares(self) -> None:
+    def _refresh_minutes(self) -> None:
         """Every SHARES seconds, if several users have runs, check who took their minutes."""
         if (now := time.monotonic()) - self._shared_at < SHARES:
             return
         self._shared_at, runs = now, self.state.runs.values()
         users = {run.user for run in runs if run.state != RunState.FAILED and run.user is not None}
-        taken = over(self._registry.ran_of(users)) if len(users) > 1 else frozenset[str]()
+        taken = (
+            over_quota(self._registry.run_times_of(users)) if len(users) > 1 else frozenset[str]()
+        )
         if taken != self.state.over:
             self.apply_events(facts.MinutesTaken(taken))
 
@@ -230,7 +232,7 @@ class Execution:
 
         with self._lock:
             new = {one.run_id for one in self._due if isinstance(one, facts.FitHeads)}
-            due = [one.run_id for one in self._due if self._lists.awaits(self.state, one)]
+            due = [one.run_id for one in self._due if self._lists.is_unlisted_fit(self.state, one)]
         for run_id in (run_id for run_id in due if run_id not in new):
             self._retries.try_now(("listing its tasks", run_id), partial(write, run_id))
 
@@ -284,24 +286,24 @@ class Execution:
     def _recorded(self, run_id: str, outcome: Finished) -> facts.Event:
         event = recorded(self._registry, self.state, run_id, outcome.result, outcome.written)
         if isinstance(outcome.result, Fitted):
-            self.heads = self.heads.added(run_id, outcome.result, self.state.owners)
+            self.heads = self.heads.with_fit(run_id, outcome.result, self.state.owners)
         return event
 
     # -- what is due
 
-    def _carry_out(self) -> None:
+    def _execute_due(self) -> None:
         """Carry out what is due, in order. What fails holds up its own run alone; so do old
         checkpoints that a run must not find, and a list of its tasks that is not stored yet."""
         due, self._due, waiting = self._due, list[facts.Instruction](), set[str]()
         for one in due:
-            key, do = ("carrying out an instruction", one.run_id), partial(self._do, one)
+            key, do = ("carrying out an instruction", one.run_id), partial(self._execute, one)
             held = isinstance(one, facts.Start) and one.run_id in self._cleared
-            held = held or one.run_id in waiting or self._lists.awaits(self.state, one)
+            held = held or one.run_id in waiting or self._lists.is_unlisted_fit(self.state, one)
             if held or not self._retries.try_now(key, do):
                 self._due.append(one)
                 waiting.add(one.run_id)
 
-    def _do(self, instruction: facts.Instruction) -> None:
+    def _execute(self, instruction: facts.Instruction) -> None:
         wanted = self.state.runs.get(instruction.run_id)
         if wanted is None and not isinstance(instruction, facts.Stop | facts.Fail):
             return  # its task was removed before this could be done
@@ -371,7 +373,7 @@ class Execution:
             LOG.info("goes on", extra=_named(attempt))
         return state
 
-    def say(self, error: Exception) -> None:
+    def log_error(self, error: Exception) -> None:
         """Log the error of a tick when it is new, and then once in LONGEST seconds: each tick tries
         again, and may fail again."""
         said, now = f"{type(error).__name__}: {error}", time.monotonic()

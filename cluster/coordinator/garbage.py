@@ -20,7 +20,7 @@ from cluster.domain.receipts import CollectedGarbage
 from cluster.registry import Registry
 from cluster.storage import home as homes
 from cluster.storage.blobs import Blobs, Stored
-from cluster.storage.drafts import left
+from cluster.storage.drafts import abandoned
 from cluster.storage.home import Home
 
 GRACE = 24 * 3600.0  # seconds
@@ -45,7 +45,7 @@ class Garbage:
         return CollectedGarbage(blobs=len(self.blobs), bytes=size, others=others)
 
 
-def look(home: Home, registry: Registry) -> Garbage:
+def scan(home: Home, registry: Registry) -> Garbage:
     """Blobs, half-written blobs and cached files that nothing needs. The file of theta0 stays:
     without it the next process would hold another copy in memory."""
     blobs, settings, now = home.blobs(), home.settings(), time.time()
@@ -53,7 +53,7 @@ def look(home: Home, registry: Registry) -> Garbage:
     files: dict[Path, int] = {}
     theta0 = f"bases/{settings.base.digest}" if settings else ""
     made = {file for cache in _caches(home) for file in _files(cache) if file != cache / theta0}
-    for path in {*blobs.halves(), *made}:
+    for path in {*blobs.partial_files(), *made}:
         with suppress(FileNotFoundError):  # its writer has finished
             if now - (found := path.stat()).st_mtime > GRACE:
                 files[path] = found.st_size
@@ -104,7 +104,7 @@ def sweep(home: Home, blobs: Blobs) -> None:
     """Delete what processes left when they were killed while writing: nothing refers to it, and
     whose it is, is not known."""
     places = chain.from_iterable((cache, cache / "blobs") for cache in _caches(home))
-    for path in chain(blobs.left(), *map(left, places)):
+    for path in chain(blobs.abandoned(), *map(abandoned, places)):
         with suppress(FileNotFoundError):  # its process still lives, and deleted it itself
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 

@@ -86,7 +86,7 @@ class RequestHandler(Reads):
         self._pins = Pins(self._registry, self._blobs, self._task_state)
         self._execution = Execution(place, self._base, self._registry, launcher, self._lock)
         self._board, self._looking = Board(self._registry), Retries()
-        self._board.look(self._state)
+        self._board.update(self._state)
 
     # -- looking after what runs
 
@@ -99,22 +99,22 @@ class RequestHandler(Reads):
         try:
             with self._lock:
                 self._registry.check_writer()
-                self._make_sure()
+                self._reread_if_unsure()
         except HomeInUse:
             raise
         except Exception as error:
-            self._execution.say(error)
+            self._execution.log_error(error)
         else:
             self._execution.tick()
-            self._looking.try_now(("bringing the status up to date", ""), self._look)
+            self._looking.try_now(("bringing the status up to date", ""), self._update_board)
             self._looking.try_now(("looking for missing files", ""), self._seek)
             if self._erasing.tick():
-                self._execution.underway.look_again()
+                self._execution.underway.poll_again()
 
-    def _look(self) -> None:
+    def _update_board(self) -> None:
         """Bring the board up to date, so that the next status is answered quickly."""
         with self._lock:
-            self._board.look(self._state)
+            self._board.update(self._state)
 
     def _seek(self) -> None:
         """See which missing files were restored; without the lock: in a bucket it takes a while."""
@@ -153,7 +153,7 @@ class RequestHandler(Reads):
         """
         asked = identity(verb, parts)
         with self._lock:
-            self._make_sure()
+            self._reread_if_unsure()
             if (kept := self._registry.answer(request_id, asked)) is not None:
                 return _kept(form, kept)
             try:
@@ -202,7 +202,7 @@ class RequestHandler(Reads):
         except StorageUnavailable:
             raise
         except TaclError:
-            self._registry.refused(files)
+            self._registry.owe_refused(files)
             raise
 
     @contextmanager
@@ -215,7 +215,7 @@ class RequestHandler(Reads):
                 self._execution.unsure = self._erasing.owed = True
             raise
 
-    def _make_sure(self) -> None:
+    def _reread_if_unsure(self) -> None:
         """After a commit whose outcome is not known, take runs and samples from the registry
         again."""
         if self._execution.unsure:
@@ -259,7 +259,7 @@ class RequestHandler(Reads):
             return
         if run_id and self._registry.runs(states=(*OWED, RunState.DONE), run_ids=[run_id]):
             return
-        owed, ran = self._registry.owed_of([user])[user], self._registry.ran_of([user])[user]
+        owed, ran = self._registry.owed_of([user])[user], self._registry.run_times_of([user])[user]
         files = {*self._stored([user], self._execution.heads)[user], *more}
         require_share(self._usage(user, owed + runs, ran, files), wait(ran, time.time()))
 
@@ -303,7 +303,7 @@ class RequestHandler(Reads):
     @contextmanager
     def _reading(self) -> Iterator[Known]:
         with self._lock:
-            self._make_sure()
+            self._reread_if_unsure()
             yield self._known
 
     @property
@@ -318,7 +318,7 @@ class RequestHandler(Reads):
     def _entry(self, context: RequestContext, name: str) -> TaskEntry:
         """The task's entry on the board. Raises UnknownTask, as `_seen_task`."""
         self._seen_task(context, name)
-        self._board.look(self._state)
+        self._board.update(self._state)
         return self._board.task(name)
 
     def _task_state(self, task: TaskRecord, visibility: Visibility) -> str:

@@ -34,7 +34,7 @@ class Lists:
         self._champions[fit.run_id] = fit.champions
         self._written.discard(fit.run_id)
 
-    def awaits(self, state: facts.State, one: facts.Instruction) -> bool:
+    def is_unlisted_fit(self, state: facts.State, one: facts.Instruction) -> bool:
         """Whether the instruction starts a fit whose tasks are not known to be listed."""
         run = state.runs.get(one.run_id) if isinstance(one, facts.Start) else None
         is_fit = run is not None and run.kind == "fit" and run.state == RunState.RUNNING

@@ -10,22 +10,29 @@ from collections.abc import Iterable, Iterator
 
 from cluster.domain.status import OWED
 from cluster.domain.work import EvaluateWork
-from cluster.reading.fits import Added, HeadFit, added, added_by, fits_in_use, fits_shown
+from cluster.reading.fits import (
+    Added,
+    HeadFit,
+    added_vectors,
+    added_vectors_of,
+    fits_in_use,
+    fits_shown,
+)
 from cluster.registry import Registry
 from cluster.scheduler import upkeep
 from cluster.scheduler.state import State
 
 
 class Outdated:
-    """Constructed under the lock; `look` is called without it, and once more under it before the
-    `run_ids` are forgotten."""
+    """Constructed under the lock; `update` is called without it, and once more under it before the
+    `deletable` ones are forgotten."""
 
     def __init__(self, fits: tuple[HeadFit, ...], state: State) -> None:
         self._fits, self._owners, self._event = fits, dict(state.owners), -1
         self._champions = {task: vector.digest for task, vector in state.champions.items()}
         self._needed: set[str] | None = None
 
-    def look(self, registry: Registry) -> None:
+    def update(self, registry: Registry) -> None:
         """Read every user's model and what is to be evaluated; later calls read only what came
         since."""
         if self._needed is None:
@@ -34,7 +41,7 @@ class Outdated:
         if any(fit.run_id not in self._needed for fit in self._fits):
             self._needed |= fits_in_use(self._fits, _models(registry, since), self._owners)
 
-    def run_ids(self, state: State, kept: Iterable[HeadFit]) -> list[str]:
+    def deletable(self, state: State, kept: Iterable[HeadFit]) -> list[str]:
         """Fits that may be deleted: no model, no owed evaluation and no champion uses them, and
         they are not fits of the present champions. Fits that are not in `kept` any more are left
         out: they are forgotten, or saw a purged task, and their files are deleted with it. None
@@ -54,11 +61,11 @@ def _models(registry: Registry, since: int) -> Iterator[Added]:
         runs = {one.run_id for one in registry.events_after(since)[1] if one.run_id}
     for run in registry.runs(states=OWED, kinds=("evaluate",), run_ids=runs):
         if isinstance(run.work, EvaluateWork):
-            yield added(run.work.composition)
+            yield added_vectors(run.work.composition)
     if since >= 0:
-        yield from map(added_by, registry.recipes_since(since))
+        yield from map(added_vectors_of, registry.recipes_since(since))
         return
     digest = ""
     while page := registry.recipes_after(digest):
-        yield from map(added_by, page)
+        yield from map(added_vectors_of, page)
         digest = page[-1].digest

@@ -136,7 +136,7 @@ def planned(record: RunRecord, running: bool = False) -> PlannedRun:
     return run
 
 
-def took(registry: Registry) -> Iterator[tuple[PlannedRun, float]]:
+def past_durations(registry: Registry) -> Iterator[tuple[PlannedRun, float]]:
     """The latest runs of each kind that have a result, and their seconds."""
     for kind in ("train", *KINDS):
         for record in registry.runs(states=(RunState.DONE,), kinds=(kind,), newest=KEPT):

@@ -24,7 +24,7 @@ class RunRequests(RequestHandler):
 
     def lease(self, asked: Lease) -> Leave:
         with self._reading():
-            told = self._execution.underway.told(asked.run_id, asked.attempt)
+            told = self._execution.underway.lease_state(asked.run_id, asked.attempt)
             if asked.since > told.arrivals.reached:  # a database lost it, the learner lives on
                 raise Lost(
                     f"the registry has no lease of run {asked.run_id} up to step {asked.since}"
@@ -36,7 +36,7 @@ class RunRequests(RequestHandler):
                 change = self._change(told, asked.first, tasks)
             with self._writing():
                 joins = change.step, change.newcomers, change.left
-                self._registry.told(asked.run_id, asked.last, asked.progress, *joins)
+                self._registry.grant_lease(asked.run_id, asked.last, asked.progress, *joins)
             before = max(told.arrivals.reached, asked.first - 1)
             self._steps += max(0, asked.last - before)  # a lease of several pages counts once
             told.arrivals.record(change, asked.last)
@@ -95,31 +95,31 @@ class RunRequests(RequestHandler):
         visibility = Visibility(told.owner, self._state.owners)
         return is_met(shard, told.own, visibility, not upkeep.shares(self._state, shard.task))
 
-    def awaits(self, run_id: str, attempt: int) -> bool:
+    def is_current(self, run_id: str, attempt: int) -> bool:
         with self._lock:
             return self._registry.is_running(run_id, attempt)
 
-    def progressed(self, run_id: str, progress: Progress, attempt: int) -> bool:
+    def report_progress(self, run_id: str, progress: Progress, attempt: int) -> bool:
         with self._lock:
-            if not self._registry.progressed(run_id, attempt, progress):
+            if not self._registry.report_progress(run_id, attempt, progress):
                 raise RunFailed(f"attempt {attempt} of run {run_id} is not the one that runs now")
             run = self._state.runs.get(run_id)
             self._stepped(run_id, run and run.task, progress)
             return self._gives_way(run_id)
 
     def _stepped(self, run_id: str, task: str | None, progress: Progress) -> None:
-        self._board.progressed(run_id, task, progress)
+        self._board.report_progress(run_id, task, progress)
         if progress.step is not None and progress.steps is not None:
             self._execution.forecast.stepped(run_id, progress.step, progress.steps, time.time())
 
-    def stated(self, run_id: str, statistics: str, attempt: int | None = None) -> None:
+    def publish_statistics(self, run_id: str, statistics: str, attempt: int | None = None) -> None:
         with self._reading():
-            shard = self._shards[self._execution.underway.told(run_id, attempt).own]
+            shard = self._shards[self._execution.underway.lease_state(run_id, attempt).own]
             if (first := shard.statistics) == statistics:
                 return
             self._blobs.verify(statistics)
             if first is not None and self._blobs.exists(first):  # others were told of it
-                return self._registry.refused([statistics])
+                return self._registry.owe_refused([statistics])
             shard = shard.model_copy(update={"statistics": statistics})
             with self._writing():
                 self._registry.state(shard)

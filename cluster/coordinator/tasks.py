@@ -171,7 +171,7 @@ class TaskRequests(RequestHandler):
                 self._withdraw(Removed(task, uses, tuple(anew)))
                 if purge:
                     self._erasing.owed = True
-                    self._execution.answers_with(self._execution.heads.purged(task))
+                    self._execution.answers_with(self._execution.heads.without_task(task))
 
             answer = RemovedTask(task=task, purged=purge, users=users, withdrawn=uses)
             by, unspent = context.user or "an admin", upkeep.unspent(self._state, uses)
@@ -208,8 +208,8 @@ class TaskRequests(RequestHandler):
         fits = runs(left, kinds=("fit",))
         found += [fit.run_id for fit in fits if self._is_fit_of(fit.run_id, task)]
         if purge:
-            saw, owed = self._execution.heads.that_saw(task), self._execution.owed()
-            found += [run.run_id for run in owed if task in run.model or saw.have(run.model)]
+            saw, owed = self._execution.heads.with_task(task), self._execution.owed()
+            found += [run.run_id for run in owed if task in run.model or saw.hold_any(run.model)]
         return tuple(dict.fromkeys(found))
 
     def _is_fit_of(self, run_id: str, task: str) -> bool:

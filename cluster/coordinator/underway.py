@@ -35,16 +35,16 @@ class LeaseState:
     def __init__(self, work: TrainWork, arrivals: Arrivals) -> None:
         self.attempt = work.attempt
         self.own, self.owner = work.submission.name, work.submission.owner
-        self.anew(arrivals)
+        self.restart(arrivals)
 
-    def anew(self, arrivals: Arrivals) -> None:
+    def restart(self, arrivals: Arrivals) -> None:
         """Start from what the registry has: the next leases check the samples of all tasks."""
         self.arrivals = arrivals
         self.heard: LeaseCursor | None = None
 
 
 class Underway(Generic[H]):
-    """All methods are called under the lock but `poll` and `look_again`: those by `tick` alone."""
+    """All methods are called under the lock but `poll` and `poll_again`: those by `tick` alone."""
 
     def __init__(
         self, registry: Registry, launcher: Launcher[H], blobs: Blobs, lock: Lock, retries: Retries
@@ -64,7 +64,7 @@ class Underway(Generic[H]):
         """The number of trainings that run."""
         return len(self._told)
 
-    def told(self, run_id: str, attempt: int | None) -> LeaseState:
+    def lease_state(self, run_id: str, attempt: int | None) -> LeaseState:
         """What a training was told. Raises RunFailed unless `attempt` is the one that runs."""
         told = self._told.get(run_id)
         if told is None or attempt not in (None, told.attempt):
@@ -79,7 +79,7 @@ class Underway(Generic[H]):
     def reread(self, run_ids: Iterable[str]) -> None:
         """Read again from the registry what these runs were told."""
         for run_id in self._told.keys() & {*run_ids}:
-            self._told[run_id].anew(self._arrivals(run_id))
+            self._told[run_id].restart(self._arrivals(run_id))
 
     def poll(self) -> None:
         """Check which learners have ended, without the lock: a big vector takes a while."""
@@ -105,7 +105,7 @@ class Underway(Generic[H]):
             else:
                 del self._outcomes[run_id]
 
-    def look_again(self) -> None:
+    def poll_again(self) -> None:
         """Poll again what is not recorded yet: a file that it names may have been deleted since."""
         self._outcomes.clear()
 

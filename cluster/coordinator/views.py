@@ -54,7 +54,9 @@ class PlanView(AskerView):
             more=page.more,
         )
 
-    def alone(self, told: shown.ClusterStatus, tells: Callable[[Key], bool]) -> shown.ClusterStatus:
+    def narrowed(
+        self, told: shown.ClusterStatus, tells: Callable[[Key], bool]
+    ) -> shown.ClusterStatus:
         """The status for a request about these tasks alone: other work is only a number, if one of
         them waits behind it. A task that no node can hold waits for no others, and says why."""
         ahead = self._ahead(tells) if any(one.waits_for in OTHERS for one in told.tasks) else {}
@@ -126,7 +128,7 @@ class PlanView(AskerView):
             task=record.task,
             version=record.version,
             user=record.user if record.kind in ("evaluate", "compose") else None,
-            about=_about(record),
+            about=_described(record),
             state=record.state,
         )
 
@@ -173,7 +175,7 @@ class PlanView(AskerView):
     def _reason(self, record: RunRecord) -> str | None:
         """Why it waits, or why it failed."""
         own = record.task is not None  # of a task that the requester sees
-        if record.cause and not own and not orders.is_seen(record.work, self.visibility):
+        if record.cause and not own and not orders.is_visible(record.work, self.visibility):
             return UNSEEN
         if record.state not in (*shown.OWED, shown.RunState.DONE):
             return record.cause
@@ -189,7 +191,7 @@ class PlanView(AskerView):
         return planned if waits else None
 
 
-def is_seen(context: RequestContext, visibility: Visibility, key: Key, entry: Entry) -> bool:
+def is_visible(context: RequestContext, visibility: Visibility, key: Key, entry: Entry) -> bool:
     """Whether the requester may see an entry of the board, or one that is gone. That a model is
     evaluated or composed reveals that its user has one: over HTTP nobody else is told."""
     if isinstance(entry, TaskEntry) or key.is_task:
@@ -237,7 +239,7 @@ def _is_timed(record: RunRecord) -> bool:
     return isinstance(record.work, orders.TrainWork) and bool(record.work.submission.vector_blob)
 
 
-def _about(record: RunRecord) -> str:
+def _described(record: RunRecord) -> str:
     if record.kind == "refresh":  # its work is long: it is not read for this
         return f"refreshing {record.task}@v{record.version}"
     return orders.about(record.work)

@@ -26,7 +26,7 @@ ANSWERS = pa.schema(
 )
 
 
-def stated(model: Composition) -> dict[str, str]:
+def schema_metadata(model: Composition) -> dict[str, str]:
     """Digests of the model and of the heads it answers with, which a fit changes without changing
     the former."""
     parts = {"heads": head_blobs(model), "novelty": model.novelty}
@@ -43,7 +43,7 @@ def likeliest(ranked: Sequence[Ranked], task: str | None) -> list[Candidate]:
 def answer_table(
     first: Sequence[Candidate], belonging: Sequence[Belonging], model: Mapping[str, str]
 ) -> Table:
-    """A table with a row for each answer. `model`, from `stated`, is the metadata of its schema."""
+    """A table with a row for each answer. `model`: its metadata, from `schema_metadata`."""
     nothing = [None] * len(first)
     columns = [
         [one.task for one in first],

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from cluster.data.bad_rows import Bad, RowNames
 from cluster.domain.base import Modality
-from cluster.domain.names import listed, meant
+from cluster.domain.names import did_you_mean, listed
 from cluster.domain.tasks import CLASSES, NAME_CHARACTERS
 from tacl import errors
 from tacl.errors import BadColumns, BadSample, ModalityMismatch
@@ -168,7 +168,7 @@ def _named_input(dataset: Dataset, modality: Modality, named: str) -> str:
 
 def _require(dataset: Dataset, column: str, option: str) -> None:
     if column not in dataset.column_names:
-        near = meant(column, dataset.column_names)
+        near = did_you_mean(column, dataset.column_names)
         raise BadColumns(f"no column {column!r} ({option}){near}: found {described(dataset)}")
 
 

@@ -39,7 +39,7 @@ from cluster.data.expansion import require_bearable
 from cluster.data.frames import Rows, one_split
 from cluster.data.leftover import files_of, note_left_out
 from cluster.data.readers import OfWholeTables
-from cluster.domain.names import meant
+from cluster.domain.names import did_you_mean
 from tacl.errors import (
     BadColumns,
     BadConfig,
@@ -145,9 +145,9 @@ def _written(
     if not files or not all(map(is_table, files)):
         return None
     for file in files:
-        _told(data, partial(require_bearable, file))
+        _with_plain_errors(data, partial(require_bearable, file))
     found = {
-        str(file.relative_to(path)): _told(data, partial(sniff_dialect, file, named))
+        str(file.relative_to(path)): _with_plain_errors(data, partial(sniff_dialect, file, named))
         for file in files
     }
     first, *others = (replace(one, lines=()) for one in found.values())
@@ -163,7 +163,7 @@ def _builder(data: str, folder: Path, cache: Path) -> DatasetBuilder:
     """What `datasets` takes a folder for. Nothing is read yet."""
     if glob.has_magic(str(folder)):
         raise BadConfig(f"{data}: a folder whose path has *, ? or [ cannot be read; rename it")
-    return _told(data, lambda: load_dataset_builder(str(folder), cache_dir=str(cache)))
+    return _with_plain_errors(data, lambda: load_dataset_builder(str(folder), cache_dir=str(cache)))
 
 
 def _tables(builder: DatasetBuilder) -> list[Path]:
@@ -218,7 +218,7 @@ def _folder(
         given: dict[str, Any] = {"cache_dir": str(cache)} | how.options()
         return _converted(data, lambda: load_dataset(str(path), **given))
     for file in path.rglob("*.parquet"):
-        _told(data, partial(require_bearable, file))
+        _with_plain_errors(data, partial(require_bearable, file))
 
     def load() -> object:
         builder.download_and_prepare()
@@ -230,7 +230,7 @@ def _folder(
 def _file(data: str, path: Path, cache: Path, how: CsvDialect | None) -> Splits:
     given: dict[str, Any] = {"cache_dir": str(cache)} | (how.options() if how else {})
     if how is None:  # else `_written` has checked all of it
-        _told(data, partial(require_bearable, path))
+        _with_plain_errors(data, partial(require_bearable, path))
     # datasets knows formats by lower-case suffixes, and would search all folders above a pattern
     kinds = "".join(path.suffixes[-2:])  # as .csv.gz
     if kinds != kinds.lower() or glob.has_magic(str(path.parent)):
@@ -243,7 +243,7 @@ def _file(data: str, path: Path, cache: Path, how: CsvDialect | None) -> Splits:
 
 
 def _converted(data: str, load: Callable[[], object]) -> Splits:
-    found = _told(data, load)
+    found = _with_plain_errors(data, load)
     if not isinstance(found, DatasetDict):
         raise DataNotFound(f"{data} is no data set of splits: found {type(found).__name__}")
     return _splits(found)
@@ -261,7 +261,7 @@ def asked_a_hub(error: BaseException) -> bool:
     return "on the Hub" in str(error)
 
 
-def _told(data: str, load: Callable[[], T]) -> T:
+def _with_plain_errors(data: str, load: Callable[[], T]) -> T:
     """Run `load`; whatever it raises becomes one message that names the data and the cause."""
     try:
         return load()
@@ -315,7 +315,7 @@ def _likely(data: str) -> str:
     path = Path(os.path.expanduser(data))
     if os.path.exists(path) or not os.path.isdir(path.parent):
         return ""
-    return meant(path.name, [one.name for one in islice(path.parent.iterdir(), BESIDE)])
+    return did_you_mean(path.name, [one.name for one in islice(path.parent.iterdir(), BESIDE)])
 
 
 def _ask_hub(name: str) -> None:

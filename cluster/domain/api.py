@@ -314,16 +314,16 @@ class RunAPI(Protocol):
         """
         ...
 
-    def awaits(self, run_id: str, attempt: int) -> bool:
+    def is_current(self, run_id: str, attempt: int) -> bool:
         """Whether `attempt` is the current one; otherwise its learner ends."""
         ...
 
-    def progressed(self, run_id: str, progress: Progress, attempt: int) -> bool:
+    def report_progress(self, run_id: str, progress: Progress, attempt: int) -> bool:
         """Report how far a run is that requests no leases; returns whether it must give way to what
         somebody waits for."""
         ...
 
-    def stated(self, run_id: str, statistics: str, attempt: int | None) -> None:
+    def publish_statistics(self, run_id: str, statistics: str, attempt: int | None) -> None:
         """Set what others see of the samples of a run's task, from their next lease on: the blob of
         its statistics. The first that are given of a version of the samples stay. Raises
         CorruptBlob."""

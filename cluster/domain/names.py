@@ -59,7 +59,7 @@ def no_such(what: str, name: str, names: Iterable[str]) -> str:
     known = list(names)
     there = "are" if len(known) > 1 else "is"
     found = listed(known) or "none yet"
-    return f"no {what} is named {name}{meant(name, known)}; there {there} {found}"
+    return f"no {what} is named {name}{did_you_mean(name, known)}; there {there} {found}"
 
 
 def listed(names: Sequence[str], most: int = SHOWN) -> str:
@@ -67,7 +67,7 @@ def listed(names: Sequence[str], most: int = SHOWN) -> str:
     return ", ".join(names[:most]) + more
 
 
-def meant(name: str, names: Iterable[str]) -> str:
+def did_you_mean(name: str, names: Iterable[str]) -> str:
     """` (did you mean flowers?)` if a name is close, else ''. Of many names, COMPARED are compared,
     those that start alike first."""
     likely = sorted(names, key=lambda one: one[:2] != name[:2])[:COMPARED]

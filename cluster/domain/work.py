@@ -149,7 +149,7 @@ def tasks_of(work: Work) -> set[str]:
     return {task.name for task in work.tasks}  # of a model
 
 
-def is_seen(work: Work, visibility: Visibility) -> bool:
+def is_visible(work: Work, visibility: Visibility) -> bool:
     """Whether the viewer sees every task that it is about."""
     if isinstance(work, FitWork):
         return visibility.viewer is None or work.owner in ("", visibility.viewer)

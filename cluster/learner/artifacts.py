@@ -181,7 +181,7 @@ class Materials(Passes):
         """A shard as a store for steps."""
         return Store(shard.task, self.shard_items(shard.blob), feature_norm)
 
-    def stated(self, task: str, statistics: str) -> Store:
+    def statistics_store(self, task: str, statistics: str) -> Store:
         """A store of a task that shares statistics instead of samples. Raises BaseMismatch."""
         found = Statistics.load(self.blobs.local_path(statistics))
         if found.base != self.backbone.digest:

@@ -90,7 +90,7 @@ class Learner:
     def _telling(self, work: Work) -> ProgressCallback:
         def tell(step: int, steps: int, loss: float | None) -> bool:
             progress = Progress(step=step, steps=steps, loss=loss)
-            return self._known.progressed(work.run_id, progress, work.attempt)
+            return self._known.report_progress(work.run_id, progress, work.attempt)
 
         return throttled(tell)
 

@@ -20,16 +20,16 @@ SECONDS = 1.0
 
 
 class ProgressSink(Protocol):
-    """The part of the coordinator that takes reports of progress; see `RunAPI.progressed`."""
+    """The part of the coordinator that takes reports of progress; see `RunAPI.report_progress`."""
 
-    def progressed(self, run_id: str, progress: Progress, attempt: int) -> bool: ...
+    def report_progress(self, run_id: str, progress: Progress, attempt: int) -> bool: ...
 
 
 def in_phases(work: Piece, hears: ProgressSink) -> Begins:
     """A function that reports the phase that starts now, for what is done beside steps."""
 
     def begins(phase: Phase) -> None:
-        hears.progressed(work.run_id, Progress(phase=phase), work.attempt)
+        hears.report_progress(work.run_id, Progress(phase=phase), work.attempt)
 
     return begins
 

@@ -51,7 +51,7 @@ class MLflowRun:
             raise BadConfig(f"MLflow neither has nor makes the experiment {name}")
         return found.experiment_id
 
-    def told(self, records: Sequence[StepRecord]) -> None:
+    def log(self, records: Sequence[StepRecord]) -> None:
         for first in range(0, len(records), AT_ONCE):
             some = records[first : first + AT_ONCE]
             self._log([(r.step, key, value) for r in some for key, value in scalars(r).items()])
@@ -83,7 +83,7 @@ class TensorBoard:
         self._writer.add_text("parameters", f"| | |\n|---|---|\n{rows}", facts.start_step)
         self._last = facts.start_step
 
-    def told(self, records: Sequence[StepRecord]) -> None:
+    def log(self, records: Sequence[StepRecord]) -> None:
         for record in records:
             for key, value in scalars(record).items():
                 self._writer.add_scalar(f"training/{key}", value, record.step)

@@ -34,7 +34,7 @@ LOG = logging.getLogger(__name__)
 
 
 class Tracker(Protocol):
-    def told(self, records: Sequence[StepRecord]) -> None: ...
+    def log(self, records: Sequence[StepRecord]) -> None: ...
 
     def ended(self, metrics: Mapping[str, float] | None) -> None:
         """Takes the metrics of the result; None if the training raised."""
@@ -110,7 +110,7 @@ class _Beside(threading.Thread):
             while end is None:
                 records, end = self._heard()
                 if records:
-                    tracker.told(records)
+                    tracker.log(records)
             if not end.goes_on:
                 tracker.ended(end.metrics)
         except Exception as error:  # of its library, or of its server; the training goes on

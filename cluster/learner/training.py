@@ -56,8 +56,8 @@ class LeaseClient(ProgressSink, Protocol):
 
     def __call__(self, asked: Lease) -> Leave: ...
 
-    def stated(self, run_id: str, statistics: str, attempt: int) -> None:
-        """Gives these statistics to other tasks' trainings from now on; see Coordinator.stated."""
+    def publish_statistics(self, run_id: str, statistics: str, attempt: int) -> None:
+        """Gives these statistics to other tasks' trainings from now on; see `RunAPI`."""
         ...
 
 
@@ -93,7 +93,7 @@ def train_task(work: TrainWork, home: Home, known: LeaseClient) -> Trained | Non
     if submission.options.share == "statistics" and ranks.rank == 0:
         begins(Phase.STATISTICS)
         statistics = measure(materials.backbone, materials.shard_items(submission.shard))
-        known.stated(work.run_id, materials.put(statistics.save), work.attempt)
+        known.publish_statistics(work.run_id, materials.put(statistics.save), work.attempt)
     begins(Phase.ENGINE)
     module = materials.linearized(config.precision)
     with closing(build_engine(module, config, submission.options, ranks.size)) as engine:
@@ -273,7 +273,7 @@ class TrainingState:
         """Reports, after the last step, that the vector is now measured."""
         done = self._progress or Progress(step=self.config.steps, steps=self.config.steps)
         told = done.model_copy(update={"phase": Phase.MEASURING})
-        known.progressed(self.work.run_id, told, self.work.attempt)
+        known.report_progress(self.work.run_id, told, self.work.attempt)
 
     def is_near(self, shard: Shard) -> bool:
         """Whether its samples are the same kind of data as the run's own: then they do not penalise
@@ -293,7 +293,7 @@ class TrainingState:
         """The store of a shard, made once; a later version of a task's shard is another blob."""
         digest = shard.blob.digest
         if digest not in self._stores and shard.statistics is not None:
-            self._stores[digest] = self.materials.stated(shard.task, shard.statistics)
+            self._stores[digest] = self.materials.statistics_store(shard.task, shard.statistics)
         if digest not in self._stores:
             norm = self.ranks.broadcast(lambda: self.materials.feature_norm(shard.blob))
             self._stores[digest] = self.materials.store(shard, norm)

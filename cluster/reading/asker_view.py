@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from cluster.domain.visibility import Visibility
-from cluster.domain.work import is_seen
+from cluster.domain.work import is_visible
 from cluster.reading.heads import FittedHeads
 from cluster.registry import Registry, RunRecord
 from tacl.errors import UnknownRun
@@ -33,6 +33,6 @@ class AskerView:
     def seen_run(self, run_id: str) -> RunRecord:
         """Raises UnknownRun when there is none that the requester sees."""
         run = self.registry.run(run_id)
-        if not is_seen(run.work, self.visibility):
+        if not is_visible(run.work, self.visibility):
             raise UnknownRun(f"there is no run {run_id}")
         return run

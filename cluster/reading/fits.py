@@ -35,13 +35,13 @@ class HeadFit:
         return frozenset((task, head.vector) for task, head in self.heads.items())
 
 
-def added(model: Composition) -> Added:
+def added_vectors(model: Composition) -> Added:
     """What a model adds; nothing if it is no sum of whole vectors."""
     terms = model.terms if is_plain(model) else ()
     return [(term.vector.task, term.vector.digest) for term in terms if term.coefficient > 0]
 
 
-def added_by(recipe: Recipe) -> Added:
+def added_vectors_of(recipe: Recipe) -> Added:
     """The same, of a model as the registry keeps it."""
     terms = json.loads(recipe.terms) if recipe.merged is None else ()
     vectors = [one["vector"] for one in terms if one["coefficient"] > 0]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from cluster.domain.compositions import Composition, Fitted, FittedHead
 from cluster.domain.tasks import VectorRef
 from cluster.domain.visibility import Visibility
-from cluster.reading.fits import HeadFit, added, answering
+from cluster.reading.fits import HeadFit, added_vectors, answering
 from cluster.registry import Registry
 
 
@@ -28,16 +28,16 @@ class FittedHeads:
         found = (HeadFit.of(run_id, result, owners) for run_id, result in registry.fits())
         return FittedHeads(tuple(fit for fit in found if not purged & fit.heads.keys()))
 
-    def added(self, run_id: str, result: Fitted, owners: Mapping[str, str]) -> FittedHeads:
+    def with_fit(self, run_id: str, result: Fitted, owners: Mapping[str, str]) -> FittedHeads:
         return FittedHeads((*self.fits, HeadFit.of(run_id, result, owners)))
 
-    def purged(self, task: str) -> FittedHeads:
+    def without_task(self, task: str) -> FittedHeads:
         return FittedHeads(tuple(fit for fit in self.fits if task not in fit.heads))
 
-    def that_saw(self, task: str) -> FittedHeads:
+    def with_task(self, task: str) -> FittedHeads:
         return FittedHeads(tuple(fit for fit in self.fits if task in fit.heads))
 
-    def have(self, heads: Mapping[str, str]) -> bool:
+    def hold_any(self, heads: Mapping[str, str]) -> bool:
         """Whether any of these heads is of one of the fits; `heads`: digests of heads by task."""
         return any(
             task in fit.heads and fit.heads[task].head == head
@@ -45,7 +45,7 @@ class FittedHeads:
             for fit in self.fits
         )
 
-    def forgotten(self, run_ids: Set[str]) -> FittedHeads:
+    def without_runs(self, run_ids: Set[str]) -> FittedHeads:
         return FittedHeads(tuple(fit for fit in self.fits if fit.run_id not in run_ids))
 
     def of(
@@ -57,7 +57,7 @@ class FittedHeads:
         owner."""
         if model.fitted:
             return {one.task: one for one in model.fitted}, model.novelty
-        vectors = added(model)
+        vectors = added_vectors(model)
         fit = answering(self.fits, vectors, owners)
         if fit is None:
             return {}, None

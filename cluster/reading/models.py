@@ -33,21 +33,21 @@ def current(
     without = removed_of({term.vector.task for term in model.terms})
     return Erased(
         f"the model of {user} needs {', '.join(gone)}, whose bytes were erased for ever "
-        f"(tacl remove --purge). Compose again without: {again(model, None, without)}"
+        f"(tacl remove --purge). Compose again without: {recompose_command(model, None, without)}"
     )
 
 
 def require_sum(model: Composition, asked: ComposeWork | None) -> None:
     """Raises BadRecipe unless the model is a sum: any other was made of just these versions.
-    `asked`: as for `again`."""
+    `asked`: as for `recompose_command`."""
     if model.method != "sum":
         raise BadRecipe(
             f"{model.user}'s model was made by {model.method} of the versions it has; make it "
-            f"again: {again(model, asked)}"
+            f"again: {recompose_command(model, asked)}"
         )
 
 
-def again(
+def recompose_command(
     model: Composition, asked: ComposeWork | None, without: Collection[str] = frozenset()
 ) -> str:
     """The command that makes a model again, from the present champions and `without` removed tasks.

@@ -44,7 +44,7 @@ class Reader(Reads):
 
     @contextmanager
     def _reading(self) -> Iterator[Known]:
-        with self._registry.moment():
+        with self._registry.snapshot():
             with self._lock:
                 known = self._look()
             yield known
@@ -93,12 +93,12 @@ class Reader(Reads):
         for event in found:
             match event:
                 case LoggedEvent(kind="purged", task=str(task)):
-                    heads = heads.purged(task)
+                    heads = heads.without_task(task)
                 case LoggedEvent(kind="forgotten", run_id=str(run_id)):
-                    heads = heads.forgotten({run_id})
+                    heads = heads.without_runs({run_id})
                 case LoggedEvent(kind="fitted", run_id=str(run_id)):
                     result = self._registry.result(run_id, Fitted)  # None if it was forgotten
-                    heads = heads.added(run_id, result, owners) if result else heads
+                    heads = heads.with_fit(run_id, result, owners) if result else heads
                 case _:
                     pass
         return heads

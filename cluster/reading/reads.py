@@ -148,7 +148,7 @@ class Reads(ABC):
         with self._reading() as known:
             heads = known.heads()  # the rest without the lock: a page takes a fifth of a second
         users = self._registry.users_after(after) if whose is None else [whose]
-        owed, ran = self._registry.owed_of(users), self._registry.ran_of(users)
+        owed, ran = self._registry.owed_of(users), self._registry.run_times_of(users)
         stored = self._stored(users, heads)
         return [self._usage(user, owed[user], ran[user], stored[user]) for user in users]
 

@@ -12,7 +12,7 @@ from cluster.domain.status import Event
 from cluster.domain.tasks import VectorRef
 from cluster.domain.work import Evaluated, EvaluateWork, tasks_of
 from cluster.reading.asker_view import AskerView
-from cluster.reading.models import again, named_once, tasks_in
+from cluster.reading.models import named_once, recompose_command, tasks_in
 from cluster.registry import Met, Registry, VectorRecord
 
 BYTES = 16_000  # of vectors in one answer; a version that has more is returned alone
@@ -26,7 +26,7 @@ def vectors(view: AskerView, task: str | None, after: str) -> list[reports.Vecto
     curves. How many they are depends only on what the viewer sees."""
     found, size, read = list[reports.VectorStatus](), 1, 0
     while page := _page(view.registry, task, after):
-        for one in _told(view, page):
+        for one in _statuses(view, page):
             size += len(one.model_dump_json().encode()) + 1  # a comma, or a bracket
             read += one.met
             if found and (size > BYTES or read > READ):
@@ -44,7 +44,7 @@ def _page(registry: Registry, task: str | None, after: str) -> list[VectorRecord
     return page[: max(1, sum(count <= READ for count in met))]
 
 
-def _told(view: AskerView, page: Sequence[VectorRecord]) -> Iterator[reports.VectorStatus]:
+def _statuses(view: AskerView, page: Sequence[VectorRecord]) -> Iterator[reports.VectorStatus]:
     seen = [entry for entry in page if view.visibility.sees(entry.reference.task)]
     champions = view.registry.champion_versions({entry.reference.task for entry in seen})
     met = _met(view, [entry.reference for entry in seen])
@@ -112,8 +112,8 @@ def users(view: AskerView, whose: str | None, after: str) -> list[reports.UserMo
     outdated = {model.user: _outdated(model, newest) for model in seen}
     lost = {model.user: tasks_in(model) & gone for model in seen}
     anew = [model for model in seen if outdated[model.user] or lost[model.user]]
-    asked = registry.asked(anew)
-    how = {one.user: again(one, asked.get(one.user), lost[one.user]) for one in anew}
+    asked = registry.requested_work(anew)
+    how = {one.user: recompose_command(one, asked.get(one.user), lost[one.user]) for one in anew}
     erased = _erasures(registry, gone & registry.purged() if gone else gone)
     return [
         reports.UserModel(

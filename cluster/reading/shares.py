@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from cluster.domain.users import Usage
 from cluster.registry import Ran
-from cluster.registry.ran import DAY, HOUR
+from cluster.registry.run_times import DAY, HOUR
 from tacl.errors import TooMany
 
 QUEUED = 32  # runs that wait or run: trainings, compositions and evaluations
@@ -52,6 +52,6 @@ def wait(ran: Ran, now: float) -> int:
     return math.ceil(max(at - now, 1.0))
 
 
-def over(ran_of: Mapping[str, Ran]) -> frozenset[str]:
+def over_quota(ran_of: Mapping[str, Ran]) -> frozenset[str]:
     """The users among these who took their minutes of the day."""
     return frozenset(user for user, ran in ran_of.items() if minutes(ran) >= RAN)

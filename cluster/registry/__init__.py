@@ -16,7 +16,7 @@ from cluster.registry.database import Request
 from cluster.registry.effects import Found
 from cluster.registry.erasure import Erasure
 from cluster.registry.journal import Journal
-from cluster.registry.ran import Ran, RunTimes
+from cluster.registry.run_times import Ran, RunTimes
 from cluster.registry.runs import RunRecord
 from cluster.registry.samples import SampleTable
 from cluster.registry.schema import CANCELLED

@@ -15,7 +15,7 @@ from cluster.registry.database import (
     in_params,
     of,
     put,
-    put_over,
+    upsert,
     value,
 )
 from cluster.registry.journal import ALL, log
@@ -81,7 +81,7 @@ def move(
     db: sa.Connection, task: str, name: str, found: int | None, version: int, cause: str
 ) -> None:
     """Move an alias from the version `found`, which was read in this transaction."""
-    put_over(db, ALIAS, {"task": task, "name": name}, version=version)
+    upsert(db, ALIAS, {"task": task, "name": name}, version=version)
     put(db, MOVE, task=task, name=name, came_from=found, version=version, cause=cause)
 
 

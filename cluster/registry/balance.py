@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from cluster.registry.database import Database, put_over, value
+from cluster.registry.database import Database, upsert, value
 from cluster.registry.schema import META
 
 
@@ -16,7 +16,7 @@ class Balance(Database):
 
 def change_balance(db: sa.Connection, by: int) -> None:
     if by:
-        put_over(db, META, {"name": "balance"}, value=str(_balance(db) + by))
+        upsert(db, META, {"name": "balance"}, value=str(_balance(db) + by))
 
 
 def _balance(db: sa.Connection) -> int:

@@ -24,9 +24,9 @@ from cluster.registry.database import (
     chunks,
     equals_param,
     in_params,
+    insert_once,
     put,
-    put_once,
-    put_over,
+    upsert,
     value,
 )
 from cluster.registry.erasure import dismiss, owe_later, parts_of_model
@@ -136,18 +136,18 @@ class ModelTable(Database):
             target = model.target and model.target.model_dump_json()
             fitted = result.fitted and result.fitted.model_dump_json()
             made = {"merged": merged, "target": target, "fitted": fitted}
-            put_once(db, MADE, digest=model.digest, run_id=run_id, **made)
+            insert_once(db, MADE, digest=model.digest, run_id=run_id, **made)
             log(db, "made", f"the {model.method} of {work.user}", None, run_id)
             if value(db, AWAITED.c.run_id, user=work.user) == run_id:
                 _take(db, model)
             else:
                 owe_later(db, parts_of_model(db, model.digest))
 
-    def awaited(self, user: str) -> list[str]:
+    def awaited_run(self, user: str) -> list[str]:
         """The run whose model becomes this user's; at most one."""
         return list(self._values(_AWAITED_BY, user=user))
 
-    def wanted(self, run_ids: Collection[str]) -> set[str]:
+    def still_wanted(self, run_ids: Collection[str]) -> set[str]:
         """The runs among these whose model a user awaits, or that evaluate a model that somebody
         has."""
         found = (self._values(_WANTED, run_id=these) for these in chunks(run_ids))
@@ -160,7 +160,7 @@ class ModelTable(Database):
         return [run_of(row) for row in self._rows(_STOPPED_WITH.where(names), task=task)]
 
     def stopped_and_wanted(self) -> list[RunRecord]:
-        """All runs that failed or were cancelled and are wanted, as in `wanted`."""
+        """All runs that failed or were cancelled and are wanted, as in `still_wanted`."""
         return [run_of(row) for row in self._rows(_STOPPED)]
 
     def compositions(self, *users: str) -> list[Composition]:
@@ -181,7 +181,7 @@ class ModelTable(Database):
         taken = sa.select(EVENT.c.composition).where(EVENT.c.number > event)
         return [Recipe(*row) for row in self._rows(_RECIPES.where(COMPOSITION.c.digest.in_(taken)))]
 
-    def asked(self, models: Sequence[Composition]) -> dict[str, ComposeWork]:
+    def requested_work(self, models: Sequence[Composition]) -> dict[str, ComposeWork]:
         """By user, the work that made this model of theirs, the latest of several. There is none
         for a sum, nor for a model that is being made anew."""
         wanted = {model.user: model.digest for model in models if model.method != "sum"}
@@ -203,7 +203,7 @@ class ModelTable(Database):
 
 def _keep(db: sa.Connection, model: Composition) -> None:
     terms = _TERMS.dump_json(model.terms).decode()
-    if put_once(db, COMPOSITION, digest=model.digest, method=model.method, terms=terms):
+    if insert_once(db, COMPOSITION, digest=model.digest, method=model.method, terms=terms):
         for task in {term.vector.task for term in model.terms}:
             put(db, HOLDS, task=task, composition=model.digest)
 
@@ -211,7 +211,7 @@ def _keep(db: sa.Connection, model: Composition) -> None:
 def _take(db: sa.Connection, model: Composition) -> None:
     """Make it its user's model; what the previous one was made of may go."""
     owe_later(db, parts_of_model(db, value(db, USER.c.composition, name=model.user)))
-    put_over(db, USER, {"name": model.user}, composition=model.digest)
+    upsert(db, USER, {"name": model.user}, composition=model.digest)
     dismiss(db, AWAITED.c.user, [model.user])
     text = f"{model.user}: {model.digest}"
     put(db, EVENT, kind="composed", text=text, composition=model.digest)

@@ -98,7 +98,7 @@ class Database:
             raise self._superseded()
         with self._write() as db:
             epoch = 1 + _epoch(db)
-            put_over(db, META, {"name": WRITER}, value=str(epoch))
+            upsert(db, META, {"name": WRITER}, value=str(epoch))
         self._epoch = epoch
 
     def check_writer(self) -> None:
@@ -154,7 +154,7 @@ class Database:
             wait_for_writer(db)
 
     @contextmanager
-    def moment(self) -> Iterator[None]:
+    def snapshot(self) -> Iterator[None]:
         """A snapshot: all that this thread reads inside is as of the first of these reads."""
         with self._reaching(), self._engine.connect() as self._moment.db:
             try:
@@ -276,7 +276,7 @@ def put(db: sa.Connection, table: sa.Table, **row: Any) -> None:
     db.execute(_adding(table), times | row)
 
 
-def put_once(db: sa.Connection, table: sa.Table, **row: Any) -> bool:
+def insert_once(db: sa.Connection, table: sa.Table, **row: Any) -> bool:
     """Add a row unless there is one with this primary key; returns whether it was added."""
     new = not exists(db, table, **{key.name: row[key.name] for key in table.primary_key})
     if new:
@@ -284,7 +284,7 @@ def put_once(db: sa.Connection, table: sa.Table, **row: Any) -> bool:
     return new
 
 
-def put_over(db: sa.Connection, table: sa.Table, key: Mapping[str, Any], **values: Any) -> None:
+def upsert(db: sa.Connection, table: sa.Table, key: Mapping[str, Any], **values: Any) -> None:
     """Set values in the row with this primary key; adds it if there is none."""
     if not change(db, table, key, **values):
         put(db, table, **key, **values)

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 
 from cluster.domain.tasks import GENERIC, Pair
 from cluster.registry.aliases import is_champion
-from cluster.registry.database import Database, equals_param, in_params, of, put_over, value
+from cluster.registry.database import Database, equals_param, in_params, of, upsert, value
 from cluster.registry.samples import present
 from cluster.registry.schema import ALIAS, EFFECT, OF_TASK, SHARD, TASK
 
@@ -123,7 +123,7 @@ def add_effects(db: sa.Connection, pairs: Sequence[Pair]) -> None:
             place = PLACE.pack(*places[pair.on, pair.shard_digest])
             if pair.head or place not in known:
                 known[place] = _record(pair, places[pair.on, pair.shard_digest])
-        put_over(db, EFFECT, this, measured=b"".join(known.values()))
+        upsert(db, EFFECT, this, measured=b"".join(known.values()))
 
 
 def _places(db: sa.Connection, tasks: Collection[str]) -> dict[tuple[str, str], Place]:

@@ -80,11 +80,11 @@ class Erasure(Database):
 
     def references_of(self, task: str) -> References:
         """The files of one task, and of every model that was merged of its vectors. Fitted heads
-        that saw its rows are found by `spoiled`, once the task is purged."""
+        that saw its rows are found by `fits_of_purged`, once the task is purged."""
         with self._read() as db:
             return dict((*parts_of_task(db, task), *_models(db, set(), task)))
 
-    def spoiled(self) -> dict[str, set[str]]:
+    def fits_of_purged(self) -> dict[str, set[str]]:
         """Fits of heads that saw the rows of a purged task: digests of their files, by run. Each
         names every task of a home: not to be called under the lock."""
         with self._read() as db:
@@ -114,19 +114,19 @@ class Erasure(Database):
         """Digests of files of purged tasks that are to be deleted."""
         return list(self._values(sa.select(ERASURE.c.digest).where(ERASURE.c.due == 0.0)))
 
-    def left(self, until: float) -> dict[str, float]:
+    def due_files(self, until: float) -> dict[str, float]:
         """Digests of files that are to be deleted by `until` unless something needs them, each with
         the time since which it may no longer be needed."""
         due = ERASURE.c.due > 0.0, ERASURE.c.due <= until
         rows = self._rows(sa.select(ERASURE.c.digest, ERASURE.c.due).where(*due))
         return {row.digest: row.due - LATER for row in rows}
 
-    def erased(self, digests: Iterable[str]) -> None:
+    def forget_due(self, digests: Iterable[str]) -> None:
         with self._write() as db:
             for these in chunks(digests):
                 db.execute(ERASURE.delete().where(ERASURE.c.digest.in_(these)))
 
-    def refused(self, digests: Iterable[str]) -> None:
+    def owe_refused(self, digests: Iterable[str]) -> None:
         """Have files of a request that was refused deleted soon, unless something needs them."""
         with self._write("relaxed") as db:
             _owe(db, digests, time.time() + LATER)
@@ -139,7 +139,7 @@ class Erasure(Database):
                 owed = ERASURE.update().where(ERASURE.c.digest.in_(these))
                 db.execute(owed.values(due=time.time() + LATER))
 
-    def spared(self, digests: Iterable[str], until: float) -> None:
+    def postpone(self, digests: Iterable[str], until: float) -> None:
         """Keep files until then at least: something needs them."""
         with self._write() as db:
             for these in chunks(digests):

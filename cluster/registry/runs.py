@@ -31,7 +31,7 @@ from cluster.registry.database import (
 )
 from cluster.registry.erasure import dismiss, owe_lists
 from cluster.registry.journal import log, log_all
-from cluster.registry.ran import add_ran
+from cluster.registry.run_times import add_run_time
 from cluster.registry.samples import shard_of, with_head
 from cluster.registry.schema import ARRIVAL, AWAITED, EVENT, OF_SHARD, RUN, SHARD
 from tacl.errors import UnknownRun
@@ -201,7 +201,7 @@ class RunTable(Database):
             for run_id in run_ids:
                 retry(db, run_id)
 
-    def told(
+    def grant_lease(
         self,
         run_id: str,
         last: int,
@@ -229,7 +229,7 @@ class RunTable(Database):
                 gone = ARRIVAL.update().where(*told, ARRIVAL.c.task.in_(left))
                 db.execute(gone.values(left=step))
 
-    def progressed(self, run_id: str, attempt: int, progress: orders.Progress) -> bool:
+    def report_progress(self, run_id: str, attempt: int, progress: orders.Progress) -> bool:
         """Record how far a run is, if that attempt is the one that runs; returns whether it is."""
         this = of(run_id=run_id, attempt=attempt, state=RunState.RUNNING)
         with self._write("relaxed") as db:
@@ -339,7 +339,7 @@ def add_run(db: sa.Connection, work: orders.Work, task: str | None) -> bool:
     task starts anew: a task that was cancelled may come again."""
     state = db.scalar(_STATE, of(run_id=work.run_id))
     if state == RunState.WITHDRAWN:
-        begin_anew(db, work.run_id, "its task was withdrawn before")
+        start_over(db, work.run_id, "its task was withdrawn before")
         queue_again(db, work.run_id, "what it is about is there again")
         asked = {"user": orders.asked_by(work), "work": work.model_dump_json()}
         _update(db, work.run_id, **asked)  # perhaps requested by somebody else
@@ -387,7 +387,7 @@ def _count_time(db: sa.Connection, rows: Iterable[sa.Row], ended: float) -> None
     for row in rows:
         if row.state == RunState.RUNNING and None not in (row.user, row.started):
             seconds[row.user] += max(ended - row.started, 0.0)
-    add_ran(db, seconds, ended)
+    add_run_time(db, seconds, ended)
 
 
 def stop(db: sa.Connection, run_ids: Collection[str], state: Stopped, cause: str) -> None:
@@ -422,7 +422,7 @@ def queue_again(db: sa.Connection, run_id: str, why: str) -> None:
     log(db, "queued", f"again: {why}", row.task, run_id)
 
 
-def begin_anew(db: sa.Connection, run_id: str, why: str) -> None:
+def start_over(db: sa.Connection, run_id: str, why: str) -> None:
     """Start a run over, as if it had never had a lease: its next start deletes the shards that it
     was told of. If it runs, it is queued again."""
     row = _update(db, run_id, reached=-1, progress=None)

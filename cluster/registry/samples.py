@@ -9,7 +9,15 @@ import sqlalchemy as sa
 
 from cluster.domain.base import BlobRef
 from cluster.domain.tasks import GENERIC, Shard
-from cluster.registry.database import Database, Request, equals_param, in_params, of, one, put_once
+from cluster.registry.database import (
+    Database,
+    Request,
+    equals_param,
+    in_params,
+    insert_once,
+    of,
+    one,
+)
 from cluster.registry.erasure import BlobUse, owe_later
 from cluster.registry.journal import log
 from cluster.registry.schema import OF_TASK, SHARD, TASK
@@ -50,7 +58,7 @@ class SampleTable(Database):
 def add_shard(db: sa.Connection, shard: Shard) -> bool:
     """Add a shard; returns whether it is new."""
     facts = shard.model_dump(include={"task", "version", "ordinal", "statistics"})
-    return put_once(db, SHARD, **facts, **shard.blob.model_dump())
+    return insert_once(db, SHARD, **facts, **shard.blob.model_dump())
 
 
 def next_version(db: sa.Connection, task: str) -> int:

@@ -28,7 +28,7 @@ from cluster.registry.database import (
 )
 from cluster.registry.erasure import PURGED, dismiss, owe_erasure, owe_later, parts_of_task
 from cluster.registry.journal import log
-from cluster.registry.runs import add_run, begin_anew, stop
+from cluster.registry.runs import add_run, start_over, stop
 from cluster.registry.samples import add_shard, next_version
 from cluster.registry.schema import AWAITED, CANCELLED, META, NEAR, RUN, TASK, TOKEN, Removal
 from tacl.errors import BaseMismatch, NameTaken, UnknownTask
@@ -125,7 +125,7 @@ class TaskTable(Database):
             what = "a private task" if is_private(db, name) else name  # runs of others show it
             stop(db, withdrawn, RunState.WITHDRAWN, f"{what} was {how}")
             for run_id in anew:
-                begin_anew(db, run_id, "samples that it met were erased")
+                start_over(db, run_id, "samples that it met were erased")
             db.execute(NEAR.delete().where(sa.or_(NEAR.c.task == name, NEAR.c.other == name)))
             owe_erasure(db, erased)
             if how == CANCELLED:

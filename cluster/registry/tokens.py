@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from cluster.domain.base import PAGE
 from cluster.domain.users import Role
-from cluster.registry.database import Database, Request, equals_param, in_params, put_once
+from cluster.registry.database import Database, Request, equals_param, in_params, insert_once
 from cluster.registry.journal import log
 from cluster.registry.schema import TOKEN
 from tacl.errors import NameTaken
@@ -84,6 +84,6 @@ class TokenTable(Database):
 
 
 def _issue(db: sa.Connection, token: TokenRecord) -> None:
-    if not put_once(db, TOKEN, **vars(token)):
+    if not insert_once(db, TOKEN, **vars(token)):
         raise NameTaken("this token is known already; make another one")
     log(db, "token", f"issued to {token.user} as {token.role}")

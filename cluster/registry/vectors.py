@@ -21,7 +21,7 @@ from cluster.domain.tasks import CHAMPION, Pair, VectorRef
 from cluster.domain.work import Evaluated, Measured, Refreshed, RefreshWork, Trained
 from cluster.registry.aliases import is_champion, move
 from cluster.registry.balance import change_balance
-from cluster.registry.database import change, equals_param, in_params, of, put, put_once, value
+from cluster.registry.database import change, equals_param, in_params, insert_once, of, put, value
 from cluster.registry.effects import Effects, add_effects
 from cluster.registry.erasure import owe_lists
 from cluster.registry.journal import log
@@ -136,7 +136,7 @@ class VectorTable(RunTable, Effects):
             change(db, TASK, {"name": reference.task}, head=reference.head_blob)
             add_effects(db, [_filled(pair, reference) for pair in result.pairs])
             for other in result.near if isinstance(result, Trained) else ():
-                put_once(db, NEAR, task=reference.task, other=other)
+                insert_once(db, NEAR, task=reference.task, other=other)
                 both = reference.task, other  # told to who sees both
                 for one_of in [one for one in both if is_private(db, one)] or both:
                     log(db, "near", SAME_KIND, one_of, run_id)

@@ -33,7 +33,7 @@ def authenticate(mode: str, token: str | None = None) -> None:
     AuthenticationTokenLoader.instance().reset_cache()
 
 
-def enter(address: str, insecure: bool) -> bool:
+def use_token(address: str, insecure: bool) -> bool:
     """Authenticate from here on if the cluster at HOST:PORT requires it; returns whether it does.
 
     Raises BadConfig if it requires none and `insecure` is not set, or if this process has no token;

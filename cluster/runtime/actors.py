@@ -36,7 +36,7 @@ from cluster.runtime.logs import log_to
 from cluster.runtime.nodes import held_by, here, release_orphans, with_place_kept
 from cluster.runtime.process import LearnerProcess, attempt_of, name_of
 from cluster.scheduler.adoption import Attempt
-from cluster.scheduler.reuse import RUNS, IdleLearner, late, next_of, stays
+from cluster.scheduler.reuse import RUNS, IdleLearner, is_reusable, late, next_learner
 from cluster.scheduler.state import Needs, Node
 from cluster.storage.home import Home, Serving
 from tacl.errors import HomeInUse, StorageUnavailable, TaclError
@@ -104,7 +104,7 @@ class RayLauncher:
 
     def _waiting(self, attempt: Attempt, needs: Needs) -> tuple[str, Any] | None:
         idle = self._waits()
-        chosen, ended = next_of(idle, needs, list_named_actors() if idle else ())
+        chosen, ended = next_learner(idle, needs, list_named_actors() if idle else ())
         self._end(ended)
         if chosen is None or (taken := self._idle.pop(chosen.learner, None)) is None:
             return None
@@ -141,7 +141,7 @@ class RayLauncher:
         return _outcome(handle.answer) if ready else None
 
     def let_go(self, handle: Process) -> None:
-        if not stays(handle.needs, self._assigned.runs(handle.learner), self._runs):
+        if not is_reusable(handle.needs, self._assigned.runs(handle.learner), self._runs):
             return self.cancel(handle)
         idle = IdleLearner(handle.learner, handle.needs, time.monotonic())
         self._idle[handle.learner] = idle, handle.actor

@@ -96,7 +96,9 @@ def backup(home: Home, target: str | Path, count: Count) -> BackedUp:
         old = copying.there.keys() - copying.needed - {manifest.registry}
         for digest in old:
             files.remove(digest)
-        for half in files.halves():  # of a backup that was killed: perhaps of data purged since
+        for (
+            half
+        ) in files.partial_files():  # of a backup that was killed: perhaps of data purged since
             half.unlink(missing_ok=True)
     return BackedUp(
         target=place.uri,

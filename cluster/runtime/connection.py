@@ -77,7 +77,7 @@ def coordinator() -> Any:
     return ray.get_actor(COORDINATOR, namespace=NAMESPACE)
 
 
-def asked(
+def call_actor(
     find: Callable[[], Any], method: str, arguments: Sequence[object], most: RetryPolicy
 ) -> Any:
     """Return what an actor's method returns; the actor is looked up again for every try."""
@@ -98,7 +98,7 @@ def call_with_retries(
         connect(home)
         return find()
 
-    return asked(
+    return call_actor(
         found, method, arguments, RetryPolicy(CLIENT_SECONDS, lambda why: _silent(home, why))
     )
 
@@ -118,17 +118,17 @@ class CoordinatorClient:
     def __call__(self, asked: Lease) -> Leave:
         return self._ask("lease", asked)
 
-    def stated(self, run_id: str, statistics: str, attempt: int) -> None:
-        self._ask("stated", run_id, statistics, attempt)
+    def publish_statistics(self, run_id: str, statistics: str, attempt: int) -> None:
+        self._ask("publish_statistics", run_id, statistics, attempt)
 
-    def progressed(self, run_id: str, progress: Progress, attempt: int) -> bool:
-        return self._ask("progressed", run_id, progress, attempt)
+    def report_progress(self, run_id: str, progress: Progress, attempt: int) -> bool:
+        return self._ask("report_progress", run_id, progress, attempt)
 
-    def awaits(self, run_id: str, attempt: int) -> bool | None:
+    def is_current(self, run_id: str, attempt: int) -> bool | None:
         """Whether the coordinator waits for this attempt; None if no coordinator answers, perhaps
         because it cannot read its registry now."""
         try:
-            asked = coordinator().awaits.remote(run_id, attempt)
+            asked = coordinator().is_current.remote(run_id, attempt)
             return ray.get(asked, timeout=ANSWER_SECONDS)
         except RayTaskError:
             return True
@@ -142,7 +142,7 @@ class CoordinatorClient:
             self._handle = next(kept, None) or coordinator()
             return self._handle
 
-        answer = asked(find, method, arguments, RetryPolicy(RUN_SECONDS, _lost, of_run=True))
+        answer = call_actor(find, method, arguments, RetryPolicy(RUN_SECONDS, _lost, of_run=True))
         CoordinatorClient.answered = time.monotonic()
         return answer
 

@@ -52,7 +52,7 @@ from tacl.errors import BadConfig, ClusterNotRunning, HomeInUse, TaclError
 
 LEARNER = "cluster.learner.learner:Learner"
 SERVING = "cluster.serving.again"  # a program
-DOOR = "cluster.serving.door.install"  # what Serve's HTTP proxy calls
+DOOR = "cluster.serving.connections.install"  # what Serve's HTTP proxy calls
 GENERIC_ROWS = 1024
 LOG = logging.getLogger("cluster.runtime.head")  # not __main__
 STORE_BYTES = 512 << 20  # Ray's object store: large data goes through blobs

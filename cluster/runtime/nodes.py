@@ -21,7 +21,7 @@ from ray.util import list_named_actors
 from ray.util.placement_group import PlacementGroup, remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from cluster.runtime.access import enter
+from cluster.runtime.access import use_token
 from cluster.runtime.connection import COORDINATOR, coordinator, dial
 from cluster.runtime.process import attempt_of
 from cluster.storage.filesystem import Storage
@@ -38,7 +38,7 @@ def join(address: str, insecure: bool) -> bool:
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit():
         raise BadConfig(f"{address!r} is no address of a Ray cluster; use HOST:PORT")
-    closed = enter(address, insecure)
+    closed = use_token(address, insecure)
     try:
         dial(address)
     except (RayError, OSError, RuntimeError, ValueError) as error:

@@ -103,7 +103,7 @@ class LearnerProcess:
         assert attempt is not None
         if time.monotonic() - CoordinatorClient.answered < RECENT:
             return True
-        awaited = CoordinatorClient().awaits(*attempt)
+        awaited = CoordinatorClient().is_current(*attempt)
         if attempt != self._attempt:
             return True  # the request was about work that is over
         if awaited is False and self._found.done() and attempt != self._let_go:

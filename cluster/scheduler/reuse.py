@@ -32,13 +32,13 @@ class Next(NamedTuple):
     ended: frozenset[str]
 
 
-def stays(needs: Needs, runs: int, most: int = RUNS) -> bool:
+def is_reusable(needs: Needs, runs: int, most: int = RUNS) -> bool:
     """Whether a learner whose work ended well may do more. One that leads a group does not: it
     holds nothing itself, and its workers have gone."""
     return needs.workers == 1 and runs < most
 
 
-def next_of(idle: Collection[IdleLearner], needs: Needs, there: Collection[str]) -> Next:
+def next_learner(idle: Collection[IdleLearner], needs: Needs, there: Collection[str]) -> Next:
     """Of the learners that are `there` and reserved what is needed now, the one that has waited
     least. If none did, all are ended: only the cluster knows which of them is in the way."""
     same = [one for one in idle if one.needs == needs and one.learner in there]

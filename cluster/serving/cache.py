@@ -20,7 +20,7 @@ class ComposedCache:
         self._most, self._asked = most, Counter[str]()
         self.kept: dict[str, Params] = {}
 
-    def asked(self, digest: str, compose: Callable[[], Params]) -> bool:
+    def count(self, digest: str, compose: Callable[[], Params]) -> bool:
         """Count a query of a model; returns whether the model is kept composed now."""
         if len(self._asked) > REMEMBERED:  # halve all counts; models with one query are forgotten
             self._asked = Counter({name: n // 2 for name, n in self._asked.items() if n > 1})

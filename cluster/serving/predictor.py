@@ -205,7 +205,7 @@ class Predictor:
         if regimes != {"linearized"}:
             raise MixedRegimes("only models of linearized vectors can be asked so far")
         recipe = recipe_of(model.terms)
-        self._composed.asked(model.digest, lambda: summed(recipe, self._taus))
+        self._composed.count(model.digest, lambda: summed(recipe, self._taus))
         return recipe
 
     def _vector(self, ref: VectorRef | Merged) -> Resident:
@@ -354,7 +354,7 @@ class _Asked:
     def belonging(self, columns: Columns) -> list[Belonging]:
         if self.novelty is None or not self.plain:
             return []
-        belonging_N, none_N = self.novelty.told(torch.stack(self.plain), columns.heads)
+        belonging_N, none_N = self.novelty.judge(torch.stack(self.plain), columns.heads)
         told = zip(belonging_N.tolist(), none_N.tolist(), strict=True)
         return [Belonging(probability=chance, none=none) for chance, none in told]
 

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.fs
 
 from cluster import failpoints
-from cluster.storage.drafts import DRAFTS, atomic_write, left
+from cluster.storage.drafts import DRAFTS, abandoned, atomic_write
 from cluster.storage.filesystem import Storage
 from tacl.errors import CorruptBlob, StorageUnavailable
 
@@ -130,15 +130,15 @@ class Blobs:
 
     def exists(self, digest: str) -> bool:
         """Whether the blob exists; its content is not checked."""
-        return bool(self.there({digest}))
+        return bool(self.existing({digest}))
 
-    def there(self, digests: Set[str]) -> Set[str]:
+    def existing(self, digests: Set[str]) -> Set[str]:
         """The subset of blobs that exist; their content is not checked."""
-        asked = digests - {*self._denied}  # taken first: `without` may end meanwhile
+        asked = digests - {*self._denied}  # taken first: `hiding` may end meanwhile
         return asked & {one.digest for one in self._found(asked)}
 
     @contextmanager
-    def without(self, digests: Collection[str]) -> Iterator[None]:
+    def hiding(self, digests: Collection[str]) -> Iterator[None]:
         """Within the block, in which another object erases these blobs, this object reports them as
         missing, and putting one raises StorageUnavailable."""
         self._denied = digests
@@ -196,13 +196,13 @@ class Blobs:
             if file.is_file and _is_digest(file.base_name):
                 yield Stored(file.base_name, file.size, file.mtime_ns / 1e9)
 
-    def halves(self) -> Iterator[Path]:
+    def partial_files(self) -> Iterator[Path]:
         """Files being written here, or left by a process that died while writing."""
         return Path(self._root).glob("*/.*") if self._local else iter(())
 
-    def left(self) -> Iterator[Path]:
+    def abandoned(self) -> Iterator[Path]:
         """Drafts left by processes that died while they wrote here, or into the cache."""
-        return left(Path(self._cache._root))
+        return abandoned(Path(self._cache._root))
 
     def remove(self, digest: str) -> None:
         """Delete the blob, here and in the cache; harmless if it does not exist."""

@@ -62,7 +62,7 @@ def scratch(place: Path) -> Iterator[Path]:
         yield folder / "files"
 
 
-def left(place: Path) -> Iterator[Path]:
+def abandoned(place: Path) -> Iterator[Path]:
     """The drafts of `place`, files and folders, whose process has ended."""
     yield from filter(_is_left, (place / DRAFTS).glob("*"))
 

@@ -31,12 +31,12 @@ from cluster.storage.home import Serving
 from jobs.benchmarks import processes
 from jobs.benchmarks.echo import HOST, MODEL, Expected, echoing
 from jobs.benchmarks.load import LoadGenerator, LoadPlan, Oracle, Person, Readers
-from jobs.benchmarks.made_up import SMALL, founded, pictures_of
 from jobs.benchmarks.population import Population, Say
 from jobs.benchmarks.residency import drawn
 from jobs.benchmarks.scale import CheckedGoal
 from jobs.benchmarks.serving import LoadFigures, free_port, measured
 from jobs.benchmarks.submit import CPUS as CLUSTER_CPUS
+from jobs.benchmarks.synthetic import SMALL, founded, pictures_of
 from jobs.benchmarks.timing import machine
 from jobs.console.own_cluster import own_cluster
 from tacl.errors import ClusterNotRunning

@@ -25,8 +25,8 @@ from cluster.client.client import Client
 from jobs.benchmarks import load as loading
 from jobs.benchmarks import processes
 from jobs.benchmarks.echo import MODEL, Expected, echoing
-from jobs.benchmarks.made_up import PICTURES, founded, pictures_of
 from jobs.benchmarks.submit import CPUS
+from jobs.benchmarks.synthetic import PICTURES, founded, pictures_of
 from jobs.benchmarks.timing import Say, in_turns
 from jobs.console.documents import markdown_table
 from jobs.console.own_cluster import own_cluster

@@ -47,7 +47,7 @@ def trainings(asking: Turns, call: Coordinator) -> Iterator[Call]:
     yield Call("user", "submit", submit, rare=True)
     yield Call("learner", "the first lease", first_lease, rare=True)
     yield Call("user", "run", lambda row: call.run(NOBODY, run_id))
-    yield Call("learner", "whether it is awaited", lambda _: call.awaits(run_id, 1))
+    yield Call("learner", "whether it is awaited", lambda _: call.is_current(run_id, 1))
     yield from _progress(asking, call)
     yield from _statistics(asking, call, run_id)
 
@@ -56,10 +56,10 @@ def _progress(asking: Turns, call: Coordinator) -> Iterator[Call]:
     """Of an evaluation, which makes no request before its rows."""
     run_id = call.evaluate(RequestContext(), asking.users[-1], True).run_id
 
-    def progressed(row: int) -> object:
-        return call.progressed(run_id, Progress(step=row, steps=asking.rounds), 1)
+    def report_progress(row: int) -> object:
+        return call.report_progress(run_id, Progress(step=row, steps=asking.rounds), 1)
 
-    yield Call("learner", "how far it is", progressed)
+    yield Call("learner", "how far it is", report_progress)
 
 
 def _statistics(asking: Turns, call: Coordinator, run_id: str) -> Iterator[Call]:
@@ -67,7 +67,10 @@ def _statistics(asking: Turns, call: Coordinator, run_id: str) -> Iterator[Call]
     blobs = asking.population.home.blobs()
     stored = [blobs.put(f"statistics {row}".encode()) for row in range(asking.rounds)]
     yield Call(
-        "learner", "state statistics", lambda row: call.stated(run_id, stored[row], 1), rare=True
+        "learner",
+        "state statistics",
+        lambda row: call.publish_statistics(run_id, stored[row], 1),
+        rare=True,
     )
 
 

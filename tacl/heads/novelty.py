@@ -93,7 +93,7 @@ class Novelty:
         not higher, times the share that is not nearer to a class of the tasks; [N]."""
         return self._at(plain_NE, self.belonging(plain_NE, tasks), tasks)
 
-    def told(self, plain_NE: Tensor, tasks: Collection[str]) -> tuple[Tensor, Tensor]:
+    def judge(self, plain_NE: Tensor, tasks: Collection[str]) -> tuple[Tensor, Tensor]:
         """`belonging`, and which rows are of none of the tasks, bool [N]."""
         belonging_N = self.belonging(plain_NE, tasks)
         return belonging_N, self._at(plain_NE, belonging_N, tasks) < self.threshold(tasks)

@@ -33,9 +33,9 @@ from cluster.serving.router import AffinityRouter
 from cluster.serving.starting import require_safe
 from cluster.storage.home import EMBEDDED, Home
 from jobs.benchmarks.load import VECTORS, LoadPlan, Oracle
-from jobs.benchmarks.made_up import populated
 from jobs.benchmarks.population import Population
 from jobs.benchmarks.serving import Loads, free_port
+from jobs.benchmarks.synthetic import populated
 from tacl.errors import BadConfig, NotAuthenticated, NotPlaceable, Overloaded, TooLate
 from tacl.vectors.vector import TaskVector
 from tests.integration.test_head import pids, processes, start_head, until

@@ -298,7 +298,7 @@ class Life(RuleBasedStateMachine):
         registry, blobs = self.scene.coordinator._registry, self.scene.home.blobs()
         needed = registry.referenced()
         assert all(blobs.exists(digest) for digest in needed)
-        assert registry.spoiled() == {}
+        assert registry.fits_of_purged() == {}
         for name in self.purged:
             gone = registry.references_of(name).keys() - needed.keys()
             assert not any(blobs.exists(digest) for digest in gone)

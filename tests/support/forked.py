@@ -246,8 +246,8 @@ class Known:
         except (OSError, EOFError, StorageUnavailable) as error:
             raise Lost(str(error)) from error
 
-    def stated(self, run_id: str, statistics: str, attempt: int) -> None:
+    def publish_statistics(self, run_id: str, statistics: str, attempt: int) -> None:
         raise NotImplementedError("no learner of these tests shares statistics")
 
-    def progressed(self, run_id: str, progress: Progress, attempt: int) -> bool:
+    def report_progress(self, run_id: str, progress: Progress, attempt: int) -> bool:
         raise NotImplementedError("work takes no time in these tests")

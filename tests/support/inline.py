@@ -50,11 +50,11 @@ class Asking:
     def __call__(self, asked: Lease) -> Leave:
         return self._coordinator.lease(asked)
 
-    def stated(self, run_id: str, statistics: str, attempt: int) -> None:
-        self._coordinator.stated(run_id, statistics, attempt)
+    def publish_statistics(self, run_id: str, statistics: str, attempt: int) -> None:
+        self._coordinator.publish_statistics(run_id, statistics, attempt)
 
-    def progressed(self, run_id: str, progress: Progress, attempt: int) -> bool:
-        return self._coordinator.progressed(run_id, progress, attempt)
+    def report_progress(self, run_id: str, progress: Progress, attempt: int) -> bool:
+        return self._coordinator.report_progress(run_id, progress, attempt)
 
 
 class Working(InProcess):

@@ -165,10 +165,10 @@ class LeaseClient:
             told.append(Arrival(step=self.joining, shard=self.newcomer))
         return Leave(tuple(told), self.seconds)
 
-    def stated(self, run_id: str, statistics: str, attempt: int) -> None:
+    def publish_statistics(self, run_id: str, statistics: str, attempt: int) -> None:
         self.statistics.append(statistics)
 
-    def progressed(self, run_id: str, progress: Progress, attempt: int) -> bool:
+    def report_progress(self, run_id: str, progress: Progress, attempt: int) -> bool:
         self.told.append(progress)
         return len(self.told) in self.gives_way_at
 

@@ -14,8 +14,8 @@ from cluster.domain.users import Role
 from cluster.runtime.connection import leave
 from cluster.storage.home import Home
 from jobs.benchmarks.load import VECTORS, Expected, Oracle
-from jobs.benchmarks.made_up import founded, pictures_of
 from jobs.benchmarks.serving import free_port
+from jobs.benchmarks.synthetic import founded, pictures_of
 from tacl.embedded import classes, generate
 from tacl.embedded.parquet import write_table
 

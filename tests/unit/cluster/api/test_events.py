@@ -74,9 +74,13 @@ def test_every_task_then_every_change(service: Local, monkeypatch: pytest.Monkey
 
 def test_phases_steps_and_troubles_are_told(service: Local) -> None:
     """Whoever has the page open looks again when one is."""
-    status = asyncio.run(ApiRequest(EVE, service, Shares()).tell(CoordinatorAPI.status, ""))
+    status = asyncio.run(
+        ApiRequest(EVE, service, Shares()).ask_without_paths(CoordinatorAPI.status, "")
+    )
     submit(service, "news")
-    task = asyncio.run(ApiRequest(EVE, service, Shares()).tell(CoordinatorAPI.status, "")).tasks[0]
+    task = asyncio.run(
+        ApiRequest(EVE, service, Shares()).ask_without_paths(CoordinatorAPI.status, "")
+    ).tasks[0]
     known, stale = dict[str, str](), set[str]()
 
     def heard(**changes: Any) -> list[str]:

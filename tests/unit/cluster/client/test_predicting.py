@@ -15,7 +15,7 @@ from fastapi.testclient import TestClient
 from cluster.client.client import Client
 from cluster.client.http import Server
 from cluster.data import predicting
-from cluster.data.answers import ROWS, answer_table, likeliest, stated
+from cluster.data.answers import ROWS, answer_table, likeliest, schema_metadata
 from cluster.data.predicting import fitting, predicted
 from tacl.errors import BadColumns, BadConfig, BadSample, TooLarge, TooLate, UnknownUser
 from tests.support.api_scene import Local, scene
@@ -126,8 +126,8 @@ def test_heads_that_are_fitted_meanwhile_make_another_model(world: World) -> Non
     vector = term.vector.model_copy(update={"head_blob": "f" * 64})
     fitted = model.model_copy(update={"terms": (term.model_copy(update={"vector": vector}),)})
     told = model.model_copy(update={"novelty": "e" * 64})
-    assert len({stated(one)["heads"] for one in (model, fitted, told)}) == 3
-    assert len({stated(one)["digest"] for one in (model, fitted, told)}) == 1
+    assert len({schema_metadata(one)["heads"] for one in (model, fitted, told)}) == 3
+    assert len({schema_metadata(one)["digest"] for one in (model, fitted, told)}) == 1
 
 
 def test_what_takes_too_long_is_asked_in_halves_from_then_on() -> None:

@@ -64,7 +64,7 @@ def test_the_registry_is_read_again_as_it_is_then(tmp_path: Path, postgres_serve
     slow_to_commit(scene, "UPDATE ON shard")
     blob = scene.home.blobs().put(b"statistics of shapes")
     with next_commit_cut(), pytest.raises(StorageUnavailable):
-        scene.coordinator.stated(scene.process("train", "shapes").work.run_id, blob, 1)
+        scene.coordinator.publish_statistics(scene.process("train", "shapes").work.run_id, blob, 1)
     told = scene.known(scene.process("train", "digits").work.run_id, 0)
     assert [shard.statistics for shard in told] == [None, blob]
     scene.coordinator.close()

@@ -128,12 +128,12 @@ def test_what_failed_says_why_and_is_tried_again_when_asked_again(scene: Scene) 
 
 def test_it_tells_how_far_it_is(scene: Scene) -> None:
     run_id = make(scene, making=ATLAS).run_id
-    scene.coordinator.progressed(run_id, Progress(step=3, steps=9, loss=0.5), 1)
+    scene.coordinator.report_progress(run_id, Progress(step=3, steps=9, loss=0.5), 1)
     found = scene.coordinator.composition_run(ADMIN, "alice", run_id)
     assert (found.step, found.steps, found.loss) == (3, 9, 0.5)
     for attempt in (2, 1):  # one that is not there yet, and one that is no more
         with pytest.raises(RunFailed, match="not the one that runs now"):
-            scene.coordinator.progressed(run_id, Progress(step=4, steps=9, loss=0.4), attempt)
+            scene.coordinator.report_progress(run_id, Progress(step=4, steps=9, loss=0.4), attempt)
         scene.coordinator.cancel_compositions(asks("stop"), "alice")
     assert scene.coordinator.composition_run(ADMIN, "alice", run_id).step == 3
 

@@ -166,8 +166,8 @@ def test_what_made_a_users_model_is_found_among_their_own_runs(scene: Scene) -> 
     CALLS["merge"](scene.coordinator)
     scene.settle()
     (model,) = registry.compositions("ann")
-    assert scans(scene, lambda: registry.asked([model])) == []
-    assert registry.asked([model])["ann"].making.method == model.method == "ties"
+    assert scans(scene, lambda: registry.requested_work([model])) == []
+    assert registry.requested_work([model])["ann"].making.method == model.method == "ties"
 
 
 def test_what_a_user_has_is_counted_by_as_many_questions_however_much_it_is(scene: Scene) -> None:

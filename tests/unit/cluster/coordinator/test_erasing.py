@@ -437,7 +437,7 @@ def test_a_death_while_files_are_deleted_leaves_the_rest_owed(
 def test_inside_without_a_blob_is_neither_there_nor_put(tmp_path: Path) -> None:
     blobs = Blobs(tmp_path)
     digest = blobs.put(b"to be erased")
-    with blobs.without({digest}):
+    with blobs.hiding({digest}):
         assert not blobs.exists(digest)
         for ask in (blobs.open, blobs.read, blobs.verify):
             with pytest.raises(CorruptBlob):

@@ -58,14 +58,14 @@ def test_a_training_that_starts_has_no_time_left(tmp_path: Path, clock: list[flo
     clock[0] += 2
     assert described(scene.task("digits")) == "training, starting"
     run_id = scene.task("digits").run_id
-    scene.coordinator.progressed(run_id, Progress(phase=Phase.LOADING), 1)
+    scene.coordinator.report_progress(run_id, Progress(phase=Phase.LOADING), 1)
     assert scene.task("digits").phase == Phase.LOADING
     assert described(scene.task("digits")) == "training, loading the base"
     scene.known(run_id, 0, Progress(step=0, steps=100))
     assert described(scene.task("digits")) == "training, step 0 of 100"
     scene.known(run_id, 1, Progress(step=1, steps=100))
     assert "step 1 of 100, 28 s left" in described(scene.task("digits"))
-    scene.coordinator.progressed(
+    scene.coordinator.report_progress(
         run_id, Progress(step=100, steps=100, loss=0.5, phase=Phase.MEASURING), 1
     )
     clock[0] += 2

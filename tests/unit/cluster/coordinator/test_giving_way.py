@@ -36,7 +36,7 @@ def scene(tmp_path: Path) -> Scene:
 def tell(scene: Scene) -> bool:
     work = scene.process("refresh").work
     step = Progress(step=3, steps=9, loss=0.5)
-    return scene.coordinator.progressed(work.run_id, step, work.attempt)
+    return scene.coordinator.report_progress(work.run_id, step, work.attempt)
 
 
 def test_it_is_told_to_and_queued_again_without_a_loss(scene: Scene) -> None:

@@ -206,7 +206,7 @@ def test_a_learner_of_a_task_that_was_removed_meanwhile_is_ended(scene: Scene, p
     learner.cancelled = False  # as when the coordinator died before it could end it
     scene.restart(outlived=True)
     assert learner.cancelled
-    assert not scene.coordinator.awaits(learner.work.run_id, 1)
+    assert not scene.coordinator.is_current(learner.work.run_id, 1)
 
 
 def test_only_what_ended_well_leaves_a_learner_that_may_do_more(scene: Scene) -> None:
@@ -262,9 +262,9 @@ def test_what_waits_for_the_room_of_what_ended_starts_at_the_same_tick(tmp_path:
 def test_only_the_current_attempt_is_awaited(scene: Scene) -> None:
     learner = submitted(scene)
     run_id = learner.work.run_id
-    assert scene.coordinator.awaits(run_id, 1)
+    assert scene.coordinator.is_current(run_id, 1)
     scene.die("train")
-    assert [scene.coordinator.awaits(run_id, attempt) for attempt in (1, 2)] == [False, True]
+    assert [scene.coordinator.is_current(run_id, attempt) for attempt in (1, 2)] == [False, True]
     learner.cancelled, learner.outcome = False, None  # it was silent, and lives
     scene.restart(outlived=True)
     assert learner.cancelled
@@ -272,7 +272,7 @@ def test_only_the_current_attempt_is_awaited(scene: Scene) -> None:
     with pytest.raises(RunFailed, match="attempt 1"):
         scene.known(run_id, 0, attempt=1)
     scene.finish("train")
-    assert not scene.coordinator.awaits(run_id, 2)
+    assert not scene.coordinator.is_current(run_id, 2)
     assert scene.coordinator._registry.run(run_id).state == RunState.DONE
 
 

@@ -94,7 +94,7 @@ def test_what_others_answer_with_is_kept(scene: Scene, wait: Wait) -> None:
     scene.coordinator.compose(asks("his sum"), "bob", ["+digits"])
     wait(LATER + 1)
     wait(erasing.DAY)
-    assert not {first, model.blob} & scene.home.blobs().there({first, model.blob})
+    assert not {first, model.blob} & scene.home.blobs().existing({first, model.blob})
 
 
 def test_a_model_that_nobody_awaits_any_more_leaves_when_it_is_made(
@@ -140,7 +140,7 @@ def test_rows_of_a_model_that_is_cancelled_leave(scene: Scene, wait: Wait) -> No
     rows = {*given(scene).values()}
     scene.coordinator.cancel_compositions(asks("stop"), "alice")
     wait(LATER + 1)
-    assert not scene.home.blobs().there(rows)
+    assert not scene.home.blobs().existing(rows)
 
 
 def test_files_of_a_cancelled_task_leave_and_count_no_more(scene: Scene, wait: Wait) -> None:
@@ -150,7 +150,7 @@ def test_files_of_a_cancelled_task_leave_and_count_no_more(scene: Scene, wait: W
     scene.coordinator.cancel(asks("stop"), "signs", False)
     assert stored(scene, "ann") == 0
     wait(LATER + 1)
-    assert not scene.home.blobs().there({new.train.digest, new.test.digest})
+    assert not scene.home.blobs().existing({new.train.digest, new.test.digest})
 
 
 def test_files_of_a_cancelled_task_that_another_has_too_stay(scene: Scene, wait: Wait) -> None:
@@ -161,12 +161,12 @@ def test_files_of_a_cancelled_task_that_another_has_too_stay(scene: Scene, wait:
     needed = {blob.digest for blob in parts.values()}
     scene.coordinator.submit(ADMIN, twin)
     scene.coordinator.cancel(asks("stop"), "twin", False)
-    assert needed & registry.left(time.time() + 2 * LATER).keys()
+    assert needed & registry.due_files(time.time() + 2 * LATER).keys()
     wait(LATER + 1)
-    assert blobs.there(needed) == needed
+    assert blobs.existing(needed) == needed
     scene.coordinator.remove(asks("purge"), "digits", True)
     wait(LATER + 1)
-    assert not blobs.there(needed)
+    assert not blobs.existing(needed)
 
 
 def test_what_somebody_stored_again_is_kept_until_they_told_of_it(scene: Scene, wait: Wait) -> None:
@@ -189,7 +189,7 @@ def test_rows_of_a_model_that_left_with_its_task_leave(scene: Scene, wait: Wait)
     rows = {*given(scene).values()}
     scene.coordinator.remove(asks("purge"), "shapes", True)
     wait(LATER + 1)
-    assert not scene.home.blobs().there(rows)
+    assert not scene.home.blobs().existing(rows)
 
 
 @pytest.mark.parametrize("task", ["digits", "nobody"])
@@ -210,7 +210,7 @@ def test_samples_that_were_added_leave_and_those_of_the_task_stay(
     wait(LATER + 1)
     assert not blobs.exists(new.digest)
     needed = {one.blob.digest for one in registry.shards()}
-    assert blobs.there(needed) == needed
+    assert blobs.existing(needed) == needed
 
 
 def test_a_purge_leaves_nothing_of_samples_that_were_added(scene: Scene, wait: Wait) -> None:
@@ -242,7 +242,7 @@ def test_purged_samples_that_a_training_needs_leave_when_it_ends(scene: Scene, w
     assert blobs.exists(rows["shard"].digest)
     scene.settle()
     wait(erasing.DAY)
-    assert not blobs.there({blob.digest for blob in rows.values()})
+    assert not blobs.existing({blob.digest for blob in rows.values()})
 
 
 def test_what_is_owed_outlives_the_coordinator(scene: Scene, wait: Wait) -> None:

@@ -12,7 +12,7 @@ from typing import NoReturn
 import pytest
 
 from cluster.coordinator import retries
-from cluster.coordinator.garbage import GRACE, look, unreferenced
+from cluster.coordinator.garbage import GRACE, scan, unreferenced
 from cluster.domain.base import BlobRef, RequestContext
 from cluster.domain.compositions import CompositionMethod
 from cluster.domain.outcomes import Finished, Gone, Outcome, Raised
@@ -344,7 +344,7 @@ def test_what_a_training_met_is_forgotten_when_nobody_waits_for_the_purge(scene:
     run = scene.process("train", "signs").work.run_id
     scene.known(run, 0)
     coordinator, registry = scene.coordinator, scene.coordinator._registry
-    heard = weakref.ref(coordinator._execution.underway.told(run, 1))
+    heard = weakref.ref(coordinator._execution.underway.lease_state(run, 1))
     asked = statements(registry, lambda: coordinator.remove(asks("purge"), "digits", True))
     assert not [said for said, _ in asked if said.startswith("DELETE FROM arrival")]
     assert heard() is not None
@@ -439,5 +439,5 @@ def test_folders_in_which_learners_write_may_go_meanwhile(
         return is_file(path)
 
     monkeypatch.setattr(Path, "is_file", looked)
-    assert look(scene.home, scene.coordinator._registry).files == {}
+    assert scan(scene.home, scene.coordinator._registry).files == {}
     assert sum(folder.exists() for folder in folders) == 1

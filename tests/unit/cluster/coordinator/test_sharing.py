@@ -62,19 +62,19 @@ def test_others_see_statistics_in_place_of_samples(tmp_path: Path) -> None:
 
     assert seen("digits", 0) == [(GENERIC, None)]
     blob = scene.home.blobs().put(b"statistics of shapes")
-    scene.coordinator.stated(runs["shapes"], blob, 1)
+    scene.coordinator.publish_statistics(runs["shapes"], blob, 1)
     assert seen("digits", 0) == [(GENERIC, None)]  # as that step was told before
     assert seen("digits", 1) == [(GENERIC, None), ("shapes", blob)]
     assert seen("shapes", 0) == [(GENERIC, None), ("digits", None)]
     assert seen("signs", 0) == [(GENERIC, None), ("digits", None), ("shapes", blob)]
     with pytest.raises(RunFailed):
-        scene.coordinator.stated(runs["shapes"], blob, 7)
+        scene.coordinator.publish_statistics(runs["shapes"], blob, 7)
     with pytest.raises(CorruptBlob):
-        scene.coordinator.stated(runs["shapes"], "0" * 64, 1)
+        scene.coordinator.publish_statistics(runs["shapes"], "0" * 64, 1)
     assert blob in scene.coordinator._registry.referenced()
     other = scene.home.blobs().put(b"statistics of shapes, with other last bits")
-    scene.coordinator.stated(runs["shapes"], other, 1)
-    assert scene.coordinator._registry.left(time.time() + 2 * LATER).keys() == {other}
+    scene.coordinator.publish_statistics(runs["shapes"], other, 1)
+    assert scene.coordinator._registry.due_files(time.time() + 2 * LATER).keys() == {other}
     scene.restart()
     known = scene.known
     assert seen("digits", 1) == [(GENERIC, None), ("shapes", blob)]

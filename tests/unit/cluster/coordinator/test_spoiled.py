@@ -91,7 +91,7 @@ def test_their_fits_are_forgotten_once_the_files_are_gone(scene: Scene) -> None:
     purge(scene, "b")
     scene.coordinator.tick()
     assert fits(scene) == [["a"]]
-    assert scene.coordinator._registry.spoiled() == {}
+    assert scene.coordinator._registry.fits_of_purged() == {}
     scene.restart()
     scene.settle()
     assert fits(scene) == [["a"]], "and the heads of what is left were there"
@@ -155,7 +155,7 @@ def test_a_death_leaves_them_to_the_next_coordinator(
     with killed_after_removing(deleted):
         scene.coordinator.tick()
     scene.restart()
-    assert [fit.run_id for fit in scene.coordinator._execution.heads.that_saw("b").fits] == []
+    assert [fit.run_id for fit in scene.coordinator._execution.heads.with_task("b").fits] == []
     scene.coordinator.tick()
     assert there(scene, spoiled) == set()
     assert fits(scene) == [["a"]]
@@ -175,7 +175,7 @@ def test_a_collection_of_garbage_meanwhile_leaves_none_on_the_disk(scene: Scene)
 
 def test_they_are_freed_when_nobody_waits(scene: Scene) -> None:
     """Of thousands of tasks that takes about as long as all else that a purge does."""
-    (fit,) = scene.coordinator._execution.heads.that_saw("b").fits
+    (fit,) = scene.coordinator._execution.heads.with_task("b").fits
     spoiled = weakref.ref(fit)
     del fit
     purge(scene, "b")

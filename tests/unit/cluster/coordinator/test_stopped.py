@@ -228,4 +228,4 @@ def test_of_compositions_that_stopped_a_cancel_reads_the_one_that_is_awaited(
     assert coordinator.cancel_compositions(RequestContext(), "ann").cancelled == ()
     assert read == {awaited}
     assert made != awaited
-    assert coordinator._registry.awaited("ann") == []
+    assert coordinator._registry.awaited_run("ann") == []

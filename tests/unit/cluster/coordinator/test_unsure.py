@@ -101,7 +101,7 @@ def test_heads_of_a_champion_are_not_forgotten_before_it_is_known_which_that_is(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The alias is moved back while it is looked for garbage, and the answer is lost."""
-    call, look = scene.trained("digits", heads="fitted").coordinator, garbage.look
+    call, look = scene.trained("digits", heads="fitted").coordinator, garbage.scan
     first = call._registry.run_ids(RunState.DONE, "fit")
     call.refresh(asks("now"), "digits")
     scene.settle()
@@ -112,7 +112,7 @@ def test_heads_of_a_champion_are_not_forgotten_before_it_is_known_which_that_is(
             call.move_alias(asks("back"), "digits", "champion", 1, 2)
         return look(home, registry)
 
-    monkeypatch.setattr(garbage, "look", moved_back)
+    monkeypatch.setattr(garbage, "scan", moved_back)
     call.collect()
     assert {*first} <= {*call._registry.run_ids(RunState.DONE, "fit")}
     assert not scene.running()
@@ -175,7 +175,7 @@ def test_statistics_whose_answer_was_lost_are_seen_though_their_learner_tells_no
     blob = scene.home.blobs().put(b"statistics of shapes")
     run_id = scene.process("train", "shapes").work.run_id
     with lost_answer(scene, "state"), pytest.raises(StorageUnavailable):
-        scene.coordinator.stated(run_id, blob, 1)
+        scene.coordinator.publish_statistics(run_id, blob, 1)
     scene.coordinator.tick()
     told = scene.known(scene.process("train", "digits").work.run_id, 0)
     assert [shard.statistics for shard in told] == [None, blob]

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from cluster.domain.names import LONGEST, checked_alias, meant, no_such
+from cluster.domain.names import LONGEST, checked_alias, did_you_mean, no_such
 from tacl.compose.terms import parse_term
 from tacl.errors import BadName
 
@@ -27,7 +27,7 @@ def test_a_close_name_is_suggested_and_the_names_are_listed() -> None:
         "no task is named flwers (did you mean flowers?); there are faces, flowers"
     )
     assert no_such("task", "x", []) == "no task is named x; there is none yet"
-    assert meant("zebra", ["faces"]) == ""
+    assert did_you_mean("zebra", ["faces"]) == ""
 
 
 def test_of_many_names_some_are_listed() -> None:
@@ -45,6 +45,6 @@ def test_a_name_among_ten_thousand_that_are_like_it_costs_little(asked: str) -> 
 
 
 def test_a_close_name_is_found_behind_many_others() -> None:
-    assert meant("flwers", [f"n{i}" for i in range(300)] + ["flowers"]) == (
+    assert did_you_mean("flwers", [f"n{i}" for i in range(300)] + ["flowers"]) == (
         " (did you mean flowers?)"
     )

@@ -20,7 +20,7 @@ from tacl.training.deterministic import WORKSPACES
 
 NOTHING: Any = SimpleNamespace(terms=(), name="t", vector_blob="v", options=Options())
 HALF: Any = SimpleNamespace(name="t", vector_blob="v", options=Options(gpus_per_worker=0.5))
-KNOWN: Any = SimpleNamespace(progressed=lambda *told: False)
+KNOWN: Any = SimpleNamespace(report_progress=lambda *told: False)
 WORKS = [
     works.MeasureWork.model_construct(base=NOTHING, pairs=()),
     works.FitWork.model_construct(base=NOTHING, listed=NOTHING),

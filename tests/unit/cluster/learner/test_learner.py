@@ -110,7 +110,7 @@ def test_a_task_is_seen_by_its_statistics_and_not_one_sample(scene: Scene) -> No
 def _foreign(scene: Scene, statistics: str) -> None:
     found = Statistics.load(scene.home.blobs().local_path(statistics))
     other = scene.materials.put(replace(found, base="f" * 64).save)
-    scene.materials.stated("task4", other)
+    scene.materials.statistics_store("task4", other)
 
 
 def test_the_same_inputs_give_the_same_vector(scene: Scene) -> None:

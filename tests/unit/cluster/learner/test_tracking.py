@@ -127,7 +127,7 @@ class Heard:
         self.steps: list[int] = []
         self.end: Any = "not yet"
 
-    def told(self, records: Sequence[StepRecord]) -> None:
+    def log(self, records: Sequence[StepRecord]) -> None:
         self.steps += [one.step for one in records]
 
     def ended(self, metrics: Mapping[str, float] | None) -> None:
@@ -135,12 +135,12 @@ class Heard:
 
 
 class Broken(Heard):
-    def told(self, records: Sequence[StepRecord]) -> None:
+    def log(self, records: Sequence[StepRecord]) -> None:
         raise ConnectionError("no answer")
 
 
 class Slow(Heard):
-    def told(self, records: Sequence[StepRecord]) -> None:
+    def log(self, records: Sequence[StepRecord]) -> None:
         threading.Event().wait(3600)
 
 

@@ -17,8 +17,8 @@ from cluster.domain.tasks import VectorRef
 from cluster.domain.work import FitWork
 from cluster.reading.fits import (
     HeadFit,
-    added,
-    added_by,
+    added_vectors,
+    added_vectors_of,
     answering,
     fits_in_use,
     fits_shown,
@@ -97,7 +97,7 @@ def test_what_a_recipe_adds_is_read_of_its_text_too(
     model = Composition(digest="d", user="ann", terms=terms, merged=merged)
     text = f"[{','.join(term.model_dump_json() for term in terms)}]"
     recipe = Recipe("d", text, merged and merged.model_dump_json())
-    assert added_by(recipe) == added(model)
+    assert added_vectors_of(recipe) == added_vectors(model)
 
 
 @given(st.lists(CHAMPIONS, max_size=8), CHAMPIONS)
@@ -150,9 +150,9 @@ def test_what_is_composed_while_garbage_is_looked_for_keeps_its_heads(tmp_path: 
     scene.trained("b", heads="fitted")
     coordinator = scene.coordinator
     outdated = Outdated(coordinator._execution.heads.fits, coordinator._state)
-    outdated.look(coordinator._registry)
+    outdated.update(coordinator._registry)
     before = coordinator.compose(asks("ann", "ann"), "ann", ["+a"])
-    assert len(outdated.run_ids(coordinator._state, coordinator._execution.heads.fits)) == 1
+    assert len(outdated.deletable(coordinator._state, coordinator._execution.heads.fits)) == 1
     coordinator._forget_fits(outdated)
     assert coordinator.composition(ADMIN, "ann") == before
     assert [len(one.heads) for _, one in coordinator._registry.fits()] == [1, 2]

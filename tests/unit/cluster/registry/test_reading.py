@@ -40,7 +40,7 @@ def test_the_database_refuses_it_to_write(read: Registry, registry: Registry, wr
 
 def test_what_is_read_in_a_moment_is_of_one(registry: Registry, read: Registry) -> None:
     accept(registry, "a")
-    with read.moment():
+    with read.snapshot():
         assert read.events_after(-1)[0] == read.events_after(0)[0]
         before = read.events_after(-1)
         accept(registry, "b")
@@ -101,7 +101,7 @@ def test_who_reads_does_not_wait_for_ever_for_an_answer(
         for _ in range(2):
             with pytest.raises(StorageUnavailable, match="timeout"):
                 read.task_names()
-        with pytest.raises(StorageUnavailable), read.moment():
+        with pytest.raises(StorageUnavailable), read.snapshot():
             read.task_names()
     assert read.task_names() == ["a"]
     read.close()

@@ -82,7 +82,7 @@ def test_samples_grow_by_versions(registry: Registry) -> None:
     registry.grow(grown, "new", Request("one", "asked", "answer"))
     registry.grow(grown, "new", Request("two", "asked", "answer"))
     assert [shard.blob.digest for shard in registry.shards("a")] == ["a 1", "a 2"]
-    assert registry.left(time.time() + 2 * LATER).keys() == {"new"}
+    assert registry.due_files(time.time() + 2 * LATER).keys() == {"new"}
 
 
 # -- running
@@ -131,15 +131,15 @@ def test_runs_are_found_by_state_kind_and_task(registry: Registry) -> None:
 def test_what_a_run_was_told_is_kept(registry: Registry) -> None:
     accept(registry, "a", "b")
     generic, b = registry.shards(GENERIC)[0], registry.shards("b")[0]
-    registry.told("train a", 4, None, 0, [generic])
-    registry.told("train a", 6, Progress(step=5, steps=9, loss=0.25, penalty=0.1), 5, [b])
-    registry.told("train a", 3, Progress(step=3, steps=9, loss=0.5))
+    registry.grant_lease("train a", 4, None, 0, [generic])
+    registry.grant_lease("train a", 6, Progress(step=5, steps=9, loss=0.25, penalty=0.1), 5, [b])
+    registry.grant_lease("train a", 3, Progress(step=3, steps=9, loss=0.5))
     told = [Arrival(step=0, shard=generic), Arrival(step=5, shard=b)]
     assert registry.arrivals("train a") == told
     run = registry.run("train a")
     assert run.reached == 6
     assert run.progress == Progress(step=3, steps=9, loss=0.5)
-    registry.told("train a", 8, None, 7, left=["b"])
+    registry.grant_lease("train a", 8, None, 7, left=["b"])
     assert registry.arrivals("train a") == [told[0], told[1].model_copy(update={"left": 7})]
 
 
@@ -274,7 +274,7 @@ def test_what_a_vector_has_met(registry: Registry) -> None:
     accept(registry, "unpenalised", penalty="none")
     for name in ("a", "unpenalised"):
         told = [*registry.shards(GENERIC), *registry.shards("b")]
-        registry.told(f"train {name}", 0, None, 0, told)
+        registry.grant_lease(f"train {name}", 0, None, 0, told)
         registry.publish(f"train {name}", trained(name))
     assert registry.seen(registry.vector("a", 1).run_id) == {"generic", "b 1"}
     assert registry.seen(registry.vector("unpenalised", 1).run_id) == frozenset()
@@ -372,9 +372,9 @@ def test_what_stopped_is_found_where_somebody_has_or_awaits_the_model(
     assert registry.stopped_with("b") == []
     ids = ["judge 1.0", "judge 0.5", "make alice", "make bob"]
     monkeypatch.setattr(database, "NAMED", 3)  # names in a statement: thousands may be asked about
-    asked = statements(registry, lambda: registry.wanted(ids))
+    asked = statements(registry, lambda: registry.still_wanted(ids))
     assert sum("UNION" in said for said, _ in asked) == 2
-    assert registry.wanted(ids) == {"judge 1.0", "make alice"}
+    assert registry.still_wanted(ids) == {"judge 1.0", "make alice"}
     registry.fail("judge 1.0", "again")
     assert registry.run("judge 1.0").cause == "no"
 
@@ -394,4 +394,4 @@ def test_of_thousands_of_runs_that_end_with_a_task_a_statement_names_some(
     chosen = [str(values) for said, values in asked if "WHERE" in said]
     assert max(sum(one in values for one in ids) for values in chosen) == 2
     assert {registry.run(one).state for one in ids} == {RunState.WITHDRAWN}
-    assert registry.wanted(ids) == set()
+    assert registry.still_wanted(ids) == set()

@@ -20,7 +20,7 @@ from ray.core.generated.gcs_service_pb2_grpc import (
 )
 
 from cluster.client.client import Client
-from cluster.runtime.access import authenticate, enter
+from cluster.runtime.access import authenticate, use_token
 from tacl.errors import BadConfig, ClusterNotRunning
 
 
@@ -63,8 +63,8 @@ def test_a_cluster_that_asks_for_no_token_is_joined_only_when_that_is_meant(
     monkeypatch.setenv("RAY_AUTH_TOKEN", "t" * 32)  # to have one closes nothing
     with cluster(closed=False) as address:
         with pytest.raises(BadConfig, match=r"asks nobody for a token.*--insecure"):
-            enter(address, insecure=False)
-        assert enter(address, insecure=True) is False
+            use_token(address, insecure=False)
+        assert use_token(address, insecure=True) is False
     assert os.environ["RAY_AUTH_MODE"] == "disabled"
 
 
@@ -73,11 +73,11 @@ def test_a_closed_cluster_is_shown_the_token(
 ) -> None:
     with cluster(closed=True) as address:
         with pytest.raises(BadConfig, match=r"there is none here.*auth_token"):
-            enter(address, insecure=False)
+            use_token(address, insecure=False)
         (tmp_path / "token").write_text("t" * 32)
         monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "token"))
-        assert enter(address, insecure=False) is True
-        assert enter(address, insecure=True) is True  # allowed, and not needed
+        assert use_token(address, insecure=False) is True
+        assert use_token(address, insecure=True) is True  # allowed, and not needed
     assert os.environ["RAY_AUTH_MODE"] == "token"
 
 
@@ -85,7 +85,7 @@ def test_an_address_where_nothing_answers() -> None:
     with cluster(closed=True) as address:
         pass
     with pytest.raises(ClusterNotRunning, match="does not answer"):
-        enter(address, insecure=False)
+        use_token(address, insecure=False)
 
 
 def test_a_cluster_of_this_machine_is_never_insecure(tmp_path: Path) -> None:

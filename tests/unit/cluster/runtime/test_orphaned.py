@@ -72,7 +72,9 @@ def measuring(run_id: str) -> MeasureWork:
 @pytest.fixture
 def process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LearnerProcess]:
     """It does run a; the coordinator waits for run b alone."""
-    monkeypatch.setattr(CoordinatorClient, "awaits", lambda self, run_id, attempt: run_id == "b")
+    monkeypatch.setattr(
+        CoordinatorClient, "is_current", lambda self, run_id, attempt: run_id == "b"
+    )
     monkeypatch.setattr(CoordinatorClient, "answered", -math.inf)
     monkeypatch.setattr("cluster.runtime.process.until_orphaned", lambda *_: None)
     monkeypatch.setattr(
@@ -139,7 +141,7 @@ def test_an_answer_about_what_is_over_is_none(
 
     process.work(measuring("a"))
     assert process._awaited()
-    monkeypatch.setattr(CoordinatorClient, "awaits", answered)
+    monkeypatch.setattr(CoordinatorClient, "is_current", answered)
     assert process._awaited()
 
 

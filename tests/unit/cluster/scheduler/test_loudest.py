@@ -80,7 +80,10 @@ def test_a_quieter_own_vector_makes_all_others_louder() -> None:
     row = {("b", "b 1", "head of b"): Effect(0.5, 0.5), ("a", "a 1", "head of a"): Effect(0.1, 0.1)}
     matrix.put(state, "a", "b", Effect(0.2, 0.2))
     world.happens(Published("again", "b", VectorVersion(2, "b v2", nothing), row, "head of b"))
-    assert loudest(state, lambda _: True, 2) == [LoudPair(0.4, "a", "b"), LoudPair(0.1, "b", "a")]
+    assert loudest(state, lambda _: True, 2) == [
+        LoudPair(0.4, "a", "b"),
+        LoudPair(0.1, "b", "a"),
+    ]
     handle(state, Removed("b", ()))
     assert {pair.share for pair in loudest(state, lambda _: True, 9)} == {0.0}
     assert GENERIC not in {pair.on for pair in loudest(state, lambda _: True, 9)}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cluster.runtime import orphaned
 from cluster.scheduler import reuse
-from cluster.scheduler.reuse import IdleLearner, late, next_of, stays
+from cluster.scheduler.reuse import IdleLearner, is_reusable, late, next_learner
 from cluster.scheduler.state import ONE_CPU, Needs
 
 NAMES = st.sampled_from(["a", "b", "c", "d"])
@@ -25,7 +25,7 @@ IDLE = st.lists(
 def test_one_that_is_there_and_has_the_same_room_or_all_of_them_end(
     idle: list[IdleLearner], needs: Needs, there: Collection[str]
 ) -> None:
-    found = next_of(idle, needs, there)
+    found = next_learner(idle, needs, there)
     able = [one for one in idle if one.needs == needs and one.learner in there]
     if able:
         assert found.learner in able
@@ -41,22 +41,22 @@ def test_the_one_that_worked_last_goes_on() -> None:
         IdleLearner("b", ONE_CPU, 5.0),
         IdleLearner("c", ONE_CPU, 4.0),
     ]
-    found = next_of(idle, ONE_CPU, "abc").learner
+    found = next_learner(idle, ONE_CPU, "abc").learner
     assert found is not None
     assert found.learner == "b"
 
 
 @pytest.mark.parametrize("needs", [Needs(1, 2), Needs(1, 1, 1), Needs(2, 1)])
 def test_other_room_asks_for_another_learner(needs: Needs) -> None:
-    assert next_of([IdleLearner("a", ONE_CPU, 0.0)], needs, "a") == (None, {"a"})
+    assert next_learner([IdleLearner("a", ONE_CPU, 0.0)], needs, "a") == (None, {"a"})
 
 
 def test_a_leader_of_a_group_and_one_that_has_done_enough_end() -> None:
-    assert stays(ONE_CPU, 1)
-    assert not stays(Needs(2, 1), 1)
-    assert stays(ONE_CPU, reuse.RUNS - 1)
-    assert not stays(ONE_CPU, reuse.RUNS)
-    assert not stays(ONE_CPU, 1, most=1)
+    assert is_reusable(ONE_CPU, 1)
+    assert not is_reusable(Needs(2, 1), 1)
+    assert is_reusable(ONE_CPU, reuse.RUNS - 1)
+    assert not is_reusable(ONE_CPU, reuse.RUNS)
+    assert not is_reusable(ONE_CPU, 1, most=1)
 
 
 @given(IDLE, st.floats(0, 20))

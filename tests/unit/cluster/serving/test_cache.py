@@ -17,7 +17,7 @@ def test_models_that_are_asked_often_are_kept_within_their_bytes() -> None:
             made.append(name)
             return {"block": torch.zeros(10)}
 
-        return [kept.asked(name, compose) for _ in range(times)][-1]
+        return [kept.count(name, compose) for _ in range(times)][-1]
 
     assert not ask("once", 1)
     for name in "abc":

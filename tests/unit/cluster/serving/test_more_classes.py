@@ -27,4 +27,4 @@ def test_of_more_classes_than_are_told_the_likeliest_of_each_task_are(
         for row, cut in zip(getattr(every, part), getattr(few, part), strict=True):
             assert cut == {task: ranked[:each] for task, ranked in row.items()}
     assert (every.more_classes, few.more_classes) == (0, 2 * (4 - each))
-    assert few.told(asked, 0.1).best == every.told(asked, 0.1).best
+    assert few.to_reply(asked, 0.1).best == every.to_reply(asked, 0.1).best

@@ -144,7 +144,7 @@ def test_what_is_erased_while_it_is_looked_for_is_not_there(
 
     monkeypatch.setattr(blobs, "_listed", meanwhile)
     with ExitStack() as erasing:
-        erasing.enter_context(blobs.without({digest}))
+        erasing.enter_context(blobs.hiding({digest}))
         assert not blobs.exists(digest)
 
 
@@ -305,11 +305,11 @@ def test_to_look_at_many_files_their_folders_are_listed(
             assert proxy.seen == requests
         for asked, requests in ((digests[:2], ["HEAD"] * 2), (digests, ["GET"] * folders)):
             proxy.seen.clear()
-            assert blobs.there({*asked}) == {*asked}
+            assert blobs.existing({*asked}) == {*asked}
             assert proxy.seen == requests
-        assert blobs.there({*digests, "0" * 64}) == {*digests}
-        with blobs.without(digests[:1]):
-            assert blobs.there({*digests}) == {*digests[1:]}
+        assert blobs.existing({*digests, "0" * 64}) == {*digests}
+        with blobs.hiding(digests[:1]):
+            assert blobs.existing({*digests}) == {*digests[1:]}
         blobs = Blobs(bucket, cache=tmp_path / "cache")
         for requests in (["GET"] * folders, []):
             proxy.seen.clear()

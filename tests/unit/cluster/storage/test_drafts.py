@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cluster.storage.blobs import Blobs
-from cluster.storage.drafts import left, scratch
+from cluster.storage.drafts import abandoned, scratch
 from tests.support.lost import killed_while, make_old
 
 
@@ -28,7 +28,7 @@ def test_what_a_killed_process_left_is_told_from_what_another_writes(tmp_path: P
     held = next(path for path in killed_while(save, tmp_path) if path.name == "held")
     with scratch(tmp_path) as folder:
         make_old(folder.parent / "held")
-        assert {*left(tmp_path)} == {draft, held.parent}
+        assert {*abandoned(tmp_path)} == {draft, held.parent}
 
 
 def test_a_file_is_held_until_it_has_its_place(
@@ -39,7 +39,7 @@ def test_a_file_is_held_until_it_has_its_place(
 
     def late(draft: Path, place: Path) -> Path:
         make_old(draft)
-        looked.append([*left(tmp_path)])
+        looked.append([*abandoned(tmp_path)])
         return move(draft, place)
 
     monkeypatch.setattr(Path, "replace", late)
@@ -50,16 +50,16 @@ def test_a_file_is_held_until_it_has_its_place(
 def test_what_is_young_may_not_be_held_yet(tmp_path: Path) -> None:
     (draft,) = killed_while(store, tmp_path)
     os.utime(draft)
-    assert not [*left(tmp_path)]
+    assert not [*abandoned(tmp_path)]
 
 
 def test_a_folder_of_which_half_was_made_or_deleted_is_left(tmp_path: Path) -> None:
     """By a process that was killed before it held the folder, or while it deleted it."""
     folder = tmp_path / "drafts" / "half"
     (folder / "files").mkdir(parents=True)
-    assert not [*left(tmp_path)]
+    assert not [*abandoned(tmp_path)]
     make_old(folder)
-    assert [*left(tmp_path)] == [folder]
+    assert [*abandoned(tmp_path)] == [folder]
 
 
 def test_a_scratch_folder_is_empty_and_goes(tmp_path: Path) -> None:

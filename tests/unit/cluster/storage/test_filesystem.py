@@ -180,7 +180,7 @@ def test_old_caches_of_learners_of_this_machine_are_garbage(bucket: str, tmp_pat
         if file.name != "new":
             os.utime(file, (0, 0))
     with closing(Registry(f"sqlite:///{tmp_path / 'registry.sqlite'}")) as registry:
-        assert garbage.look(home, registry).files.keys() == {files[0]}  # theta0 stays
+        assert garbage.scan(home, registry).files.keys() == {files[0]}  # theta0 stays
 
 
 def test_what_killed_processes_of_this_machine_left_is_deleted(bucket: str, tmp_path: Path) -> None:

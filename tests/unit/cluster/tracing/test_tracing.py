@@ -88,12 +88,12 @@ def test_a_run_is_one_trace_from_its_acceptance_to_its_publication(
 
 def test_what_a_run_asks_is_in_its_trace(tmp_path: Path, collector: Collector) -> None:
     class Behind:
-        def progressed(self, run_id: str, progress: object, attempt: int) -> None:
+        def report_progress(self, run_id: str, progress: object, attempt: int) -> None:
             """Nothing."""
 
-    watched(Behind()).progressed("abc", None, 1)
+    watched(Behind()).report_progress("abc", None, 1)
     tracing.flush()
-    found = collector.named("progressed")
+    found = collector.named("report_progress")
     assert f"00-{found.trace}-{found.parent}-01" == tracing.of_run("abc")
 
 

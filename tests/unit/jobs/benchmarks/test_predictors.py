@@ -23,7 +23,6 @@ from cluster.serving.predictor import Predictor
 from jobs.benchmarks import predictors, processes
 from jobs.benchmarks.echo import Expected
 from jobs.benchmarks.load import LoadPlan, LoadResult, Person, Readers
-from jobs.benchmarks.made_up import SMALL, founded, pictures_of
 from jobs.benchmarks.population import TERMS
 from jobs.benchmarks.predictors import (
     READS,
@@ -40,6 +39,7 @@ from jobs.benchmarks.predictors import (
 from jobs.benchmarks.predictors_told import markdown
 from jobs.benchmarks.processes import SeenProcess
 from jobs.benchmarks.serving import facts
+from jobs.benchmarks.synthetic import SMALL, founded, pictures_of
 from jobs.cli.main import app
 
 PLAN = PredictorsPlan(predictors=[1, 2], vectors=100, users=500, asking=LoadPlan(3, 32), part=0.25)

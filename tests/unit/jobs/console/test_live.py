@@ -321,7 +321,7 @@ def test_a_file_gets_a_line_with_each_phase(tmp_path, capsys) -> None:
     tell, run_id = lines(stderr()), scene.task("faces").run_id
     tell(scene.status())
     for phase in (Phase.LOADING, Phase.LOADING, Phase.HEAD):
-        scene.coordinator.progressed(run_id, Progress(phase=phase), 1)
+        scene.coordinator.report_progress(run_id, Progress(phase=phase), 1)
         tell(scene.status())
     said = ("starting", "loading the base", "making its head")
     assert capsys.readouterr().err.splitlines() == [f"faces: training, {one}" for one in said]

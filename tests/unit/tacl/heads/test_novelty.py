@@ -69,7 +69,7 @@ def test_few_rows_to_judge_by_tell_hardly_more_of_the_own(
         judge = Novelty(
             novelty.head, novelty.sizes, *few, novelty.space, novelty.distance_NT[some_N]
         )
-        told.append(judge.told(asked_ND, ["a"])[1].double().mean().item())
+        told.append(judge.judge(asked_ND, ["a"])[1].double().mean().item())
     assert sum(told) / len(told) < 0.15  # of two shares, each of 11 rows
 
 
@@ -80,7 +80,7 @@ def test_what_nobody_has_shown_does_not_belong(found: tuple[dict[str, Head], Nov
     strange_ND[:, 6] += 3
     least = novelty.threshold(own)
     assert (novelty.typicality(strange_ND, own) < least).double().mean() > 0.9
-    belonging_N, none_N = novelty.told(strange_ND, own)
+    belonging_N, none_N = novelty.judge(strange_ND, own)
     assert torch.equal(none_N, novelty.typicality(strange_ND, own) < least)
     judged_N = torch.cat([novelty.belonging(features(task, 400), own) for task in own])
     assert (belonging_N < judged_N.quantile(1 - KEPT)).double().mean() < 0.8  # told by that alone
@@ -109,7 +109,7 @@ def test_no_probability_is_more_than_one() -> None:
 def test_of_strange_tasks_nothing_belongs(found: tuple[dict[str, Head], Novelty]) -> None:
     assert found[1].threshold(["c"]) == 0
     assert torch.equal(found[1].belonging(features("a", 5), ["c"]), torch.zeros(5))
-    assert not found[1].told(features("a", 5), ["c"])[1].any()  # there is nothing to judge by
+    assert not found[1].judge(features("a", 5), ["c"])[1].any()  # there is nothing to judge by
 
 
 def test_a_threshold_is_found_once_for_the_same_tasks_in_any_order(

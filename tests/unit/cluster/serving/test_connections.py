@@ -12,8 +12,8 @@ from uvicorn.config import HTTP_PROTOCOLS
 
 from cluster.api.pace import SenderLimiter
 from cluster.runtime.head import DOOR
-from cluster.serving import door
-from cluster.serving.door import HEADER_BYTES, ConnectionLimiter, HttpConnection
+from cluster.serving import connections
+from cluster.serving.connections import HEADER_BYTES, ConnectionLimiter, HttpConnection
 
 QUESTION = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
 SLOW = 0.6  # seconds until an answer, longer than the patience with connections
@@ -62,14 +62,14 @@ def serving(attack: Callable[[Ask], Awaitable[None]]) -> None:
 @pytest.fixture(autouse=True)
 def installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(HTTP_PROTOCOLS, "auto", "")
-    assert [one.cls for one in door.install()] == [SenderLimiter]
+    assert [one.cls for one in connections.install()] == [SenderLimiter]
     monkeypatch.setattr(HttpConnection, "patience", 0.3)
     monkeypatch.setattr(HttpConnection, "room", ConnectionLimiter())
 
 
 def test_serve_is_told_where_it_is() -> None:
     module, _, name = DOOR.rpartition(".")
-    assert (module, name) == (door.__name__, door.install.__name__)
+    assert (module, name) == (connections.__name__, connections.install.__name__)
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nx: ", QUESTION + b"GET /"])
@@ -189,7 +189,7 @@ def test_who_reads_slowly_has_all_of_it() -> None:
 
 def test_answers_that_nobody_has_read_are_of_so_many_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(HttpConnection, "patience", 60.0)
-    monkeypatch.setattr(door, "ALL_BYTES", 2 * len(LARGE))
+    monkeypatch.setattr(connections, "ALL_BYTES", 2 * len(LARGE))
 
     async def attack(ask: Ask) -> None:
         several = [await ask() for _ in range(5)]
@@ -233,7 +233,7 @@ def test_bodies_that_nobody_has_answered_are_of_so_many_bytes(
 ) -> None:
     """However many connections they come by; what is answered makes room."""
     monkeypatch.setattr(HttpConnection, "patience", 60.0)
-    monkeypatch.setattr(door, "ALL_BYTES", 1_000_000)
+    monkeypatch.setattr(connections, "ALL_BYTES", 1_000_000)
     body = b"x" * 400_000
     head = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n"
 
@@ -262,21 +262,21 @@ def test_bodies_that_nobody_has_answered_are_of_so_many_bytes(
 def test_an_address_has_so_many_bytes_and_keeps_nobody_else_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(door, "EACH_BYTES", 10)
-    monkeypatch.setattr(door, "ALL_BYTES", 30)
+    monkeypatch.setattr(connections, "EACH_BYTES", 10)
+    monkeypatch.setattr(connections, "ALL_BYTES", 30)
     room = ConnectionLimiter()
-    assert room.takes("192.0.2.1", 10)
-    assert not room.takes("192.0.2.1", 1)
-    room.gives("192.0.2.1", 11)
-    assert room.takes("192.0.2.1", 10)
-    assert room.takes("127.0.0.1", 20)  # of a proxy before us: as much as of all
-    assert not room.takes("192.0.2.2", 1)
+    assert room.reserve("192.0.2.1", 10)
+    assert not room.reserve("192.0.2.1", 1)
+    room.release("192.0.2.1", 11)
+    assert room.reserve("192.0.2.1", 10)
+    assert room.reserve("127.0.0.1", 20)  # of a proxy before us: as much as of all
+    assert not room.reserve("192.0.2.2", 1)
 
 
 class Fake:
     def __init__(self, room: ConnectionLimiter, address: str) -> None:
         self.room, self.address = room, address
-        self.entered = room.enter(cast(HttpConnection, self), address)
+        self.entered = room.admit(cast(HttpConnection, self), address)
         self.ended = False
 
     def end(self) -> None:
@@ -288,7 +288,7 @@ def test_an_address_has_so_many_and_keeps_nobody_else_out() -> None:
     room = ConnectionLimiter(each=2, all=4)
     first, second = Fake(room, "192.0.2.1"), Fake(room, "192.0.2.1")
     assert not Fake(room, "192.0.2.1").entered  # both are being answered
-    room.waits(cast(HttpConnection, second), second.address)
+    room.went_idle(cast(HttpConnection, second), second.address)
     third = Fake(room, "192.0.2.1")
     assert (third.entered, second.ended, first.ended) == (True, True, False)
     here = [Fake(room, "127.0.0.1") for _ in range(3)]  # of a proxy before us: one for all

@@ -40,7 +40,7 @@ class ConnectionLimiter:
         self._bytes: Counter[str] = Counter()
         self._all_bytes = 0
 
-    def enter(self, door: HttpConnection, address: str) -> bool:
+    def admit(self, door: HttpConnection, address: str) -> bool:
         """Take a place for a connection; False if there is none."""
         if self._of[address] >= self._each and not is_loopback(address):
             fits = self._drop(address)
@@ -50,10 +50,10 @@ class ConnectionLimiter:
             self._of[address] += 1
         return fits
 
-    def waits(self, door: HttpConnection, address: str) -> None:
+    def went_idle(self, door: HttpConnection, address: str) -> None:
         self._idle[door] = address
 
-    def asks(self, door: HttpConnection) -> None:
+    def got_busy(self, door: HttpConnection) -> None:
         self._idle.pop(door, None)
 
     def leave(self, door: HttpConnection, address: str) -> None:
@@ -61,14 +61,14 @@ class ConnectionLimiter:
         self._of[address] -= 1
         self._of += Counter()  # drops addresses without connections
 
-    def takes(self, address: str, size: int) -> bool:
+    def reserve(self, address: str, size: int) -> bool:
         """Count `size` more bytes of bodies or answers; returns whether all of them still fit."""
         self._bytes[address] += size
         self._all_bytes += size
         fits = self._bytes[address] <= EACH_BYTES or is_loopback(address)
         return fits and self._all_bytes <= ALL_BYTES
 
-    def gives(self, address: str, size: int) -> None:
+    def release(self, address: str, size: int) -> None:
         """Uncount bytes that are no longer held."""
         self._all_bytes -= size
         self._bytes[address] -= size
@@ -101,7 +101,7 @@ class HttpConnection(HttpToolsProtocol):
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         address = self.client[0] if self.client else ""
-        if not self.room.enter(self, address):
+        if not self.room.admit(self, address):
             return transport.abort()
         self._address = address
         self._waits()
@@ -119,7 +119,7 @@ class HttpConnection(HttpToolsProtocol):
         if self._address is None:
             return
         self._body += len(body)
-        if not self.room.takes(self._address, len(body)):
+        if not self.room.reserve(self._address, len(body)):
             return self.end()
         super().on_body(body)
 
@@ -131,7 +131,7 @@ class HttpConnection(HttpToolsProtocol):
         self._headed = 0
         if not self.flow.write_paused:
             self._stop()
-        self.room.asks(self)
+        self.room.got_busy(self)
         super().on_headers_complete()
 
     def on_response_complete(self) -> None:
@@ -149,7 +149,7 @@ class HttpConnection(HttpToolsProtocol):
         if self._address is not None:
             self._unread = self.transport.get_write_buffer_size()
             self._watch()
-            if not self.room.takes(self._address, self._unread):
+            if not self.room.reserve(self._address, self._unread):
                 self.end()
 
     def resume_writing(self) -> None:
@@ -171,7 +171,7 @@ class HttpConnection(HttpToolsProtocol):
 
     def _waits(self) -> None:
         if self._address is not None:
-            self.room.waits(self, self._address)
+            self.room.went_idle(self, self._address)
             self._watch()
 
     def _watch(self) -> None:
@@ -196,12 +196,12 @@ class HttpConnection(HttpToolsProtocol):
 
     def _answered(self) -> None:
         if self._address is not None and self._body:
-            self.room.gives(self._address, self._body)
+            self.room.release(self._address, self._body)
             self._body = 0
 
     def _is_read(self) -> None:
         if self._address is not None and self._unread:
-            self.room.gives(self._address, self._unread)
+            self.room.release(self._address, self._unread)
             self._unread = 0
 
     def _stop(self) -> None:

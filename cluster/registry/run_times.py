@@ -31,7 +31,7 @@ Ran = Mapping[int, float]  # hours since 1970 -> seconds of runs that ended then
 
 
 class RunTimes(Database):
-    def ran_of(self, users: Collection[str]) -> dict[str, dict[int, float]]:
+    def run_times_of(self, users: Collection[str]) -> dict[str, dict[int, float]]:
         """By user, seconds by hour; what runs now counts as if it ended now."""
         now = time.time()
         found: dict[str, dict[int, float]] = {user: defaultdict(float) for user in users}
@@ -44,7 +44,7 @@ class RunTimes(Database):
         return found
 
 
-def add_ran(db: sa.Connection, seconds: Mapping[str, float], ended: float) -> None:
+def add_run_time(db: sa.Connection, seconds: Mapping[str, float], ended: float) -> None:
     """Add seconds of attempts that ended at `ended`, by user. What is a day older is deleted."""
     hour = int(ended // HOUR)
     for users in chunks(seconds):

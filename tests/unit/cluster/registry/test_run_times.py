@@ -42,7 +42,7 @@ def cancel(registry: Registry, run_ids: Sequence[str]) -> None:
 
 
 def seconds(registry: Registry, *users: str) -> list[float]:
-    return [sum(ran.values()) for ran in registry.ran_of(users).values()]
+    return [sum(ran.values()) for ran in registry.run_times_of(users).values()]
 
 
 ENDS: list[Callable[[Registry, Sequence[str]], None]] = [
