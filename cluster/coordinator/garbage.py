@@ -69,10 +69,14 @@ def delete(home: Home, digests: Collection[str]) -> None:
 
 
 def remove(home: Home, digests: Collection[str]) -> None:
-    """Delete blobs at once, however new."""
+    """Delete blobs at once, however new, and what this machine's caches hold of them."""
     blobs = home.blobs()
     for digest in digests:
         blobs.remove(digest)
+    for cache in _caches(home):  # learners of a home in a bucket have a cache of their own
+        for path in chain(_files(cache / "blobs"), _files(cache / "probes")):
+            if not {path.name, *path.name.split("-")}.isdisjoint(digests):
+                path.unlink(missing_ok=True)
 
 
 def stored_again(home: Home, since: Mapping[str, float]) -> set[str]:
@@ -95,9 +99,6 @@ def erase(home: Home, digests: Collection[str]) -> None:
     for cache in _caches(home):
         for path in chain.from_iterable(_files(cache / kind) for kind in kinds):
             path.unlink(missing_ok=True)
-        for path in _files(cache / "blobs"):
-            if path.name in digests:
-                path.unlink(missing_ok=True)
 
 
 def sweep(home: Home, blobs: Blobs) -> None:

@@ -117,9 +117,9 @@ class RunRequests(RequestHandler):
             shard = self._shards[self._execution.underway.lease_state(run_id, attempt).own]
             if (first := shard.statistics) == statistics:
                 return
-            self._blobs.verify(statistics)
             if first is not None and self._blobs.exists(first):  # others were told of it
                 return self._registry.owe_refused([statistics])
+            self._blobs.verify(statistics)
             shard = shard.model_copy(update={"statistics": statistics})
             with self._writing():
                 self._registry.state(shard)

@@ -67,8 +67,10 @@ class TaskRequests(RequestHandler):
         self, context: RequestContext, submission: Submission, again: bool = False
     ) -> Submitted:
         """The request's id is that of the submission, whoever sends it."""
+        given = submission.options.strength
         submission = with_defaults(submission, self._base, self._precision)
         files = [blob.digest for blob in submission.parts.values()]
+        files += [submission.vector_blob] if submission.vector_blob is not None else []
 
         def decide() -> Decision[Submitted]:
             work = work_orders.training(self._base, submission)
@@ -94,6 +96,7 @@ class TaskRequests(RequestHandler):
 
         request_id = submission.request_id
         parts = submission.model_dump(mode="json", exclude={"rows"})  # its blobs determine them
+        parts["options"]["strength"] = given  # requests of an earlier version were kept so
         with self._lock, self._accepting(files):
             return self._once(request_id, "submit", parts, Submitted, decide, submission.owner)
 

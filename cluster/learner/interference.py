@@ -119,8 +119,10 @@ def require_bounded(pair: Pair, feature_norm: float) -> None:
     """A sum that holds a vector of any size would answer nothing, and so would every head that is
     fitted under it. Raises RunFailed."""
     if not pair.tau_jp <= MOST * feature_norm:  # nor is a NaN
+        # All who see the task read this, and the other one may be private.
+        whose = pair.on if pair.on == pair.task else "another task"
         raise RunFailed(
-            f"the vector moves the features of inputs of {pair.on} by {pair.tau_jp:.3g}, and they "
+            f"the vector moves the features of inputs of {whose} by {pair.tau_jp:.3g}, and they "
             f"are {feature_norm:.3g} long: no sum with it would be of use. A training diverged: "
             "submit the task with a smaller --learning-rate; of an import, give a checkpoint "
             "that changes the base less"

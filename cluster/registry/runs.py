@@ -121,9 +121,11 @@ class RunTable(Database):
                 retry(db, work.run_id, user or orders.asked_by(work), work)
 
     def listed(self, work: orders.FitWork) -> None:
-        """Record that the tasks of a fit are listed in a blob."""
+        """Record that the tasks of a fit are listed in a blob, which is owed if the fit stopped."""
         with self._write() as db:
             db.execute(_CHANGE, of(run_id=work.run_id) | {"work": work.model_dump_json()})
+            if db.scalar(_STATE, of(run_id=work.run_id)) not in OWED:
+                owe_lists(db, [work.run_id])
 
     def start(self, run_id: str, gpus: float = 0) -> orders.Work:
         """Mark a run as running. Returns its work with the number of this attempt, and with its

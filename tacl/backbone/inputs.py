@@ -106,9 +106,8 @@ class Images:
 def _decode(raw: bytes) -> Image.Image:
     try:
         with Image.open(io.BytesIO(raw)) as image:
-            if image.mode == "F" or (image.mode == "I" and image.format not in GREY_16):
-                raise ValueError("which of its 32-bit numbers is white is not known")
-            if image.mode.startswith("I"):  # else all but near black became white
+            sixteen = image.mode == "I" and image.format in GREY_16
+            if sixteen or image.mode.startswith("I;16"):  # else all but near black became white
                 return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8)).convert("RGB")
             return image.convert("RGB")
     except Exception as error:  # decoders raise a dozen types on foreign bytes; all mean this

@@ -90,6 +90,10 @@ def test_requests_of_before_are_recognised(coordinator: Coordinator, unpacked: P
 
     before = coordinator.status(ASKER)
     home = Home(unpacked)
+    kept = coordinator._registry.task("digits").submission
+    assert kept.options.strength is None
+    again = coordinator.submit(under(kept.request_id), kept)
+    assert again.run_id == coordinator._registry.task("digits").run_id
     grown = coordinator.add_samples(under("grow"), "signs", shard_blob(home, "more"))
     assert (grown.version, grown.rows, grown.added) == (2, 8, 4)
     assert coordinator.refresh(under("refresh"), "signs").run_id.startswith("7fbed45c")

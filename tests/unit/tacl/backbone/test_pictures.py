@@ -17,7 +17,6 @@ from tacl.backbone.inputs import MAX_ASPECT, Images, interpolation
 from tacl.errors import BadBase, BadSample, ModalityMismatch
 from tacl.spec import BaseSpec
 from tests.support import bases
-from tests.support.data_files import grey_of_32_bits
 
 
 def test_pictures_are_resized_cropped_in_the_centre_and_normalised() -> None:
@@ -110,13 +109,6 @@ def test_sixteen_bits_of_grey_are_the_upper_eight(kind: str) -> None:
 def test_twelve_bits_of_grey_are_brought_to_sixteen() -> None:
     raw = b"P5 8 8 4095\n" + np.full(64, 2048, ">u2").tobytes()
     assert Images(8, (0.0,) * 3, (1.0,) * 3).prepare(raw).eq(128).all()
-
-
-@pytest.mark.parametrize("kind", sorted(grey_of_32_bits()))
-def test_grey_whose_white_is_unknown_is_refused(kind: str) -> None:
-    """All of it became white, or black."""
-    with pytest.raises(BadSample, match="32-bit numbers"):
-        Images(8, (0.0,) * 3, (1.0,) * 3).prepare(grey_of_32_bits()[kind])
 
 
 def test_no_strip_passes_that_cannot_be_cropped() -> None:
