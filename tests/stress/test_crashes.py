@@ -144,8 +144,8 @@ def test_the_story_goes_through_every_door(undisturbed: tuple[dict[str, Any], li
     assert expected["tasks"] == [("digits", "ready", 2), ("signs", "ready", 2)]
     assert (expected["missing"], expected["work"], expected["erased"]) == (0, (), 0)
     writes = ("accept", "grow", "add_run", "start", "requeue", "retry", "cancel", "finish")
-    writes = (*writes, "publish", "told", "compose", "move_alias", "remove", "erased")
-    writes = (*writes, "make", "composed")
+    writes = (*writes, "publish", "grant_lease", "compose", "move_alias", "remove")
+    writes = (*writes, "forget_due", "make", "composed")
     assert {f"registry {name} committed" for name in writes} <= set(reached)
     assert {"blob stored", "work started", "work stopped", "checkpoints cleared"} <= set(reached)
     assert "blob removed" in reached

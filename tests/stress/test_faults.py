@@ -327,7 +327,7 @@ def test_what_a_run_was_told_by_a_commit_of_unknown_outcome_it_is_told_again(
     run_id = scene.process("train").work.run_id
     scene.known(run_id, 0, attempt=1)
     scene.submit("shapes")
-    with lost_answer(scene, "told", landed), pytest.raises(StorageUnavailable):
+    with lost_answer(scene, "grant_lease", landed), pytest.raises(StorageUnavailable):
         scene.known(run_id, 1, attempt=1)
     assert "shapes" in {shard.task for shard in scene.known(run_id, 1, attempt=1)}
     registry = scene.coordinator._registry
