@@ -1,6 +1,5 @@
-"""Files of a folder that are in no split. `datasets` takes some names of files and folders for
-those of splits (train, test, dev ...); where it finds one, it passes over all files without such a
-name."""
+"""Files of a folder that are in no split. `datasets` reads some names of files and folders as names
+of splits (train, test, dev ...); if it finds one, it ignores all files without such a name."""
 
 from __future__ import annotations
 
@@ -20,15 +19,15 @@ SHOWN = 3  # of many files
 
 
 def files_of(builder: DatasetBuilder) -> dict[str, list[str]]:
-    """Those that are read, of every split."""
+    """The files that are read, by split."""
     splits: Any = builder.config.data_files or {}
     return {str(split): list(files) for split, files in splits.items()}
 
 
 def note_left_out(data: str, folder: Path, builder: DatasetBuilder) -> list[str]:
-    """A note of files that are of no split, if any. Raises BadConfig where the others cannot be all
-    that is meant to be trained on: none is of the split train, or they are pictures among those
-    that are left out."""
+    """A note about files that are in no split, if any. Raises BadConfig if the files that are read
+    are hardly all that was meant: none is in the split train, or they are pictures in the same
+    folders as those that are left out."""
     splits = files_of(builder)
     used = {file for files in splits.values() for file in files}
     left = _left(folder, used, builder)
@@ -46,7 +45,7 @@ def note_left_out(data: str, folder: Path, builder: DatasetBuilder) -> list[str]
 
 
 def _left(folder: Path, used: Collection[str], builder: DatasetBuilder) -> list[str]:
-    """Files of the same kinds as those that are read, in order."""
+    """Files that are not read, of the same kinds as those that are, sorted."""
     try:
         there = resolve_pattern("**", str(folder))
     except FileNotFoundError:  # a README may name files that lie elsewhere
@@ -62,7 +61,7 @@ def _kind(file: str) -> str:
 
 
 def _are_among(left: Collection[str], used: Collection[str], builder: DatasetBuilder) -> bool:
-    """Whether pictures of both lie in one folder, or in folders side by side, as of classes."""
+    """Whether pictures of both are in one folder, or in sibling folders such as class folders."""
     pictures = isinstance(builder, FolderBasedBuilder)
     return pictures and not {*map(_above, left)}.isdisjoint(map(_above, used))
 
