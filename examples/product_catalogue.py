@@ -40,9 +40,9 @@ def show(client: Client, customer: str, *terms: str) -> None:
     print(f"{customer}:", *(f"{task} {found[task].composed:.2f}" for task in sorted(found)))
 
 
-def story(encoder: str, unlabelled: Path | None, categories: Mapping[str, Path]) -> None:
+def story(base_model: str, unlabelled: Path | None, categories: Mapping[str, Path]) -> None:
     ann, bob = (Client(FOLDER / "home", user=user) for user in ("ann", "bob"))
-    ann.up(encoder, unlabelled)
+    ann.up(base_model, unlabelled)
     arrives(ann, "cloth", categories["cloth"])
     show(ann, "ann", "+cloth")
     arrives(bob, "toys", categories["toys"])

@@ -49,11 +49,11 @@ def counted(text: str) -> torch.Tensor:
     return torch.bincount(words, minlength=512).clamp(max=1).float()
 
 
-def main(encoder: str = "") -> None:
+def main(spec: str = "") -> None:
     torch.manual_seed(0)
     own = torch.nn.Sequential(torch.nn.Linear(512, 128), torch.nn.GELU(), torch.nn.Linear(128, 64))
-    base, rate = (tacl.load(encoder), None) if encoder else (tacl.wrap(own), 1e-2)
-    row = base.prepare if encoder else counted
+    base, rate = (tacl.load(spec), None) if spec else (tacl.wrap(own), 1e-2)
+    row = base.prepare if spec else counted
     drawn = ({team: tickets(team, seed) for team in (*TEAMS, "other")} for seed in range(3))
     train, test, held = ({k: ([row(t) for t in x], y) for k, (x, y) in d.items()} for d in drawn)
     heads, vectors = {}, {}

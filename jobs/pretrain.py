@@ -1,4 +1,4 @@
-"""Pre-trains the embedded encoder: contrastively, from a seed, on captioned pictures it generates.
+"""Pre-trains the embedded base model, contrastively, on captioned pictures generated from a seed.
 
 `tacl pretrain` writes encoder.safetensors (float16) and encoder.record.json. The loss is CLIP's
 (arXiv 2103.00020), over the different captions of a batch.

@@ -1,6 +1,6 @@
 """Queued trainings: learners that continue with the next one, against a process for each.
 
-Each way has a cluster of its own, the embedded encoder and generated pictures; both get the same
+Each way has a cluster of its own, the embedded base model and generated pictures; both get the same
 requests, and take turns. Measured are the time until the last training has its vector, and the CPU
 time of all processes of the cluster, which other work on the machine does not change.
 """

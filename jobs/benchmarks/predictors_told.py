@@ -23,7 +23,7 @@ def markdown(found: PredictorsFound, command: str) -> str:
     parts = [
         "# Many users, few predictors",
         f"{plan.vectors:,} vectors of {_mib(found.vector)} MiB, which move a few blocks of the "
-        f"embedded encoder; {plan.users:,} users with models of {TERMS} of them; "
+        f"embedded base model; {plan.users:,} users with models of {TERMS} of them; "
         f"{plan.asking.requests:,} requests of one picture in each row, {plan.asking.at_once} at "
         f"once, after half as many that warm up, by each user with a token of their own. "
         f"`{command}` makes this. {found.machine}.",

@@ -1,6 +1,6 @@
 """Queries over HTTP: many users, each with a recipe of their own, from a second process.
 
-A home of its own with the embedded encoder and random vectors; the server as `tacl serve` starts
+A home of its own with the embedded base model and random vectors; the server as `tacl serve` starts
 it; `jobs.benchmarks.load`; and, in the same run, a plain loop over the same batches with one model
 for all.
 """
@@ -235,7 +235,7 @@ def written(found: ServingReport, command: str) -> str:
     rates = found.rows_per_second.items()
     parts = [
         "# Asking over HTTP",
-        f"Embedded encoder, {found.vectors} made-up vectors, {found.of_each} in every "
+        f"Embedded base model, {found.vectors} made-up vectors, {found.of_each} in every "
         f"recipe, another recipe for every user. `{command}` makes this. Times are of the machine "
         "and what else ran on it; ratios are of one run, and processor time is what the server's "
         "processes used for a request, all together.",

@@ -1,6 +1,6 @@
 """From `submit` to `ready`: the time of the training, and of the rest by part.
 
-A cluster of its own, the embedded encoder, one worker with DeepSpeed, generated pictures: like a
+A cluster of its own, the embedded base model, one worker with DeepSpeed, generated pictures: like a
 user's first minutes with TACL. Every run has a new process, as the cluster rests before it, and
 imports torch and DeepSpeed. The bare import of the two is measured in separate processes, and does
 not count as overhead.

@@ -28,8 +28,8 @@ SMALL = "layer2.*"  # a few: thousands of such vectors fit on any disk
 
 
 def founded(folder: Path, tasks: int, moved: str = WHOLE, models: int = 0) -> Population:
-    """A home with the embedded encoder, `tasks` vectors and `models` models, whose cluster does not
-    run."""
+    """A home with the embedded base model, `tasks` vectors and `models` models, whose cluster does
+    not run."""
     from cluster.learner.learner import Learner
 
     home = Home(folder)

@@ -1,7 +1,7 @@
 """How long a person waits for the verbs of `tacl`, from Enter to the prompt.
 
 Each is a process of its own, as in a shell. Most use a cluster that runs only for them: two tasks
-of the embedded encoder, and a model of both. Verbs that start, change or end a home have another
+of the embedded base model, and a model of both. Verbs that start, change or end a home have another
 home in each round, from `init` to `down`.
 """
 

@@ -1,4 +1,4 @@
-"""Visual towers of open_clip, with their text tower for heads; also the embedded encoder."""
+"""Visual towers of open_clip, with their text tower for heads; also the embedded base model."""
 
 from __future__ import annotations
 

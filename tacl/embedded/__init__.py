@@ -1,4 +1,4 @@
-"""The embedded encoder and the embedded tasks, which let TACL be tried without a network.
+"""The embedded base model and the embedded tasks, which let TACL be tried without a network.
 
 catalogue.py generates labelled pictures, and captioned ones to pre-train on; parquet.py writes them
 as a data set; model.py has the encoder. Only the encoder's files import torch.

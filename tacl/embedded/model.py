@@ -1,4 +1,4 @@
-"""The embedded encoder: a small open_clip model with both towers.
+"""The embedded base model: a small open_clip model with both towers.
 
 encoder.json is its open_clip configuration, merges.txt.gz the first 2048 merges of open_clip's
 byte-pair vocabulary (the whole would be larger than the encoder), encoder.safetensors its float16

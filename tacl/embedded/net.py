@@ -1,4 +1,4 @@
-"""The embedded encoder's two towers, as every process of a cluster loads them.
+"""The embedded base model's two towers, as every process of a cluster loads them.
 
 The network, its names and its numbers are those that open_clip builds from encoder.json (a test
 compares them). It is written out here because importing open_clip takes longer than importing

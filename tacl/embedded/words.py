@@ -1,4 +1,4 @@
-"""Byte-pair tokens of the embedded encoder: open_clip's vocabulary, cut to its first merges.
+"""Byte-pair tokens of the embedded base model: open_clip's vocabulary, cut to its first merges.
 
 arXiv 2103.00020, section 2.4: words are lower-cased and end with a mark; a text has a start and an
 end mark.
