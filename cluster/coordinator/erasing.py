@@ -97,7 +97,7 @@ class Erasing:
         with self._unneeded(owed.union(*spoiled.values())) as gone:
             with self._lock:
                 if not self.owed:
-                    self._registry.put_off(owed - gone)
+                    self._registry.defer_purged(owed - gone)
             if gone:
                 garbage.erase(self._home, gone)
                 with self._lock:

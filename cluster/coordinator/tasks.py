@@ -9,7 +9,7 @@ from cluster.coordinator import work_orders
 from cluster.coordinator.acceptance import require_sound
 from cluster.coordinator.handler import Decision, RequestHandler
 from cluster.coordinator.recovery import planned_task
-from cluster.domain.base import Base, BlobRef, RequestContext
+from cluster.domain.base import BlobRef, RequestContext
 from cluster.domain.receipts import (
     CancelledTask,
     GrownShard,
@@ -27,21 +27,19 @@ from cluster.scheduler.state import Removed, SamplesArrived
 from cluster.storage.samples import grown
 from tacl.compose.terms import Term
 from tacl.errors import SameData
-from tacl.training.config import Precision, default_strength
+from tacl.training.config import Precision
 
 # Work that names its task. Work on models is not here: users request it again; it needs no task.
 NAMING: tuple[RunKind, ...] = ("train", "refresh", "measure")
 
 
-def with_defaults(submission: Submission, base: Base, faster: Precision) -> Submission:
-    """With the number format and lambda that depend on the home. Decided at acceptance, so that a
-    training that continues on another machine continues with the same numbers."""
-    options, filled = submission.options, dict[str, object]()
-    if options.precision is None:
-        filled["precision"] = "float32" if options.gpus_per_worker else faster
-    if options.strength is None:
-        filled["strength"] = default_strength(base.head_kind, options.penalty)
-    options = options.model_copy(update=filled)
+def with_precision(submission: Submission, faster: Precision) -> Submission:
+    """Decide it once, so that a training that continues elsewhere gives the same numbers."""
+    options = submission.options
+    if options.precision is not None:
+        return submission
+    precision = "float32" if options.gpus_per_worker else faster
+    options = options.model_copy(update={"precision": precision})
     return submission.model_copy(update={"options": options})
 
 
@@ -67,8 +65,7 @@ class TaskRequests(RequestHandler):
         self, context: RequestContext, submission: Submission, again: bool = False
     ) -> Submitted:
         """The request's id is that of the submission, whoever sends it."""
-        given = submission.options.strength
-        submission = with_defaults(submission, self._base, self._precision)
+        submission = with_precision(submission, self._precision)
         files = [blob.digest for blob in submission.parts.values()]
         files += [submission.vector_blob] if submission.vector_blob is not None else []
 
@@ -96,7 +93,6 @@ class TaskRequests(RequestHandler):
 
         request_id = submission.request_id
         parts = submission.model_dump(mode="json", exclude={"rows"})  # its blobs determine them
-        parts["options"]["strength"] = given  # requests of an earlier version were kept so
         with self._lock, self._accepting(files):
             return self._once(request_id, "submit", parts, Submitted, decide, submission.owner)
 

@@ -31,6 +31,7 @@ from cluster.learner.tracked_run import TrackedRun
 from cluster.learner.tracking import Tracked, tracked
 from cluster.storage.checkpoints import Checkpoint, Checkpoints, checkpoints
 from cluster.storage.home import Home
+from tacl.backbone import Backbone
 from tacl.curvature import measure
 from tacl.data.batches import Labelled
 from tacl.errors import BadConfig
@@ -89,7 +90,7 @@ def train_task(work: TrainWork, home: Home, known: LeaseClient) -> Trained | Non
     data = materials.labelled(submission.train)
     templates = submission.templates
     head = ranks.broadcast(lambda: materials.head_from(submission.classes, lambda: data, templates))
-    config = configuration(submission.options, len(data), materials.backbone.trainable)
+    config = configuration(submission.options, len(data), materials.backbone)
     if submission.options.share == "statistics" and ranks.rank == 0:
         begins(Phase.STATISTICS)
         statistics = measure(materials.backbone, materials.shard_items(submission.shard))
@@ -146,10 +147,10 @@ def named(metrics: Mapping[str, float], base: Base) -> dict[str, float]:
     return {own if name == BEFORE else name: value for name, value in metrics.items()}
 
 
-def configuration(options: Options, rows: int, trainable: tuple[str, ...]) -> TrainConfig:
+def configuration(options: Options, rows: int, backbone: Backbone) -> TrainConfig:
     chosen = TrainConfig.__dataclass_fields__.keys() & Options.model_fields.keys()
     given = options.model_dump(include=chosen - {"seed"})
-    return default_config(rows, options.seed, trainable, **given)
+    return default_config(rows, options.seed, backbone.trainable, backbone.head_kind, **given)
 
 
 def build_engine(

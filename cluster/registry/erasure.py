@@ -131,7 +131,7 @@ class Erasure(Database):
         with self._write("relaxed") as db:
             _owe(db, digests, time.time() + LATER)
 
-    def put_off(self, digests: Iterable[str]) -> None:
+    def defer_purged(self, digests: Iterable[str]) -> None:
         """Have files of purged tasks that something else needs deleted once that needs them no
         more, as it may need them for a while only."""
         with self._write() as db:

@@ -139,18 +139,16 @@ def schedule(peak: float, step: int, steps: int, warmup_fraction: float) -> floa
     return peak * 0.5 * (1 + math.cos(math.pi * (step - warmup) / max(1, steps - warmup)))
 
 
-def default_strength(head_kind: HeadKind, penalty: Penalty) -> float:
-    return STRENGTHS[head_kind] * (CURVATURE if penalty == "curvature" else 1.0)
-
-
-def default_config(rows: int, seed: int, trainable: tuple[str, ...], **given: Any) -> TrainConfig:
+def default_config(
+    rows: int, seed: int, trainable: tuple[str, ...], head_kind: HeadKind = "text", **given: Any
+) -> TrainConfig:
     """The rule for a task of `rows` labelled training rows; `given` values that are not None win.
 
     Two passes over the data at 16 rows a step, at least 100 steps for small sets and at most 2000
     for large ones, and a row of each of eight other tasks a step. It was chosen on validation rows
     of one seed: one pass at half the rate with the cyclical penalty gave sums of 86.0 % (eight text
     tasks, MiniLM) and 77.9 (four picture tasks, EfficientNet-Lite0), this rule 88.6 and 82.7
-    (results/heads-choice.md). Without a `strength` it is that of a base with a text tower.
+    (results/heads-choice.md). Lambda depends on the `head_kind` of the base (STRENGTHS).
     """
     chosen = {name: value for name, value in given.items() if value is not None}
     batch = chosen.get("batch", BATCH)
@@ -159,7 +157,7 @@ def default_config(rows: int, seed: int, trainable: tuple[str, ...], **given: An
     rule = TrainConfig(
         steps=min(MOST_STEPS, max(LEAST_STEPS, 2 * rows // max(1, batch))),
         learning_rate=2e-4,
-        strength=default_strength("text", penalty),
+        strength=STRENGTHS[head_kind] * (CURVATURE if penalty == "curvature" else 1.0),
         seed=seed,
         trainable=tuple(trainable),
         batch=batch,

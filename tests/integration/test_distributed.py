@@ -101,7 +101,7 @@ def gradient(engine: Engine, materials: Materials, work: TrainWork, share: slice
     task = work.submission
     data = materials.labelled(task.train)
     head = materials.head_from(task.classes, lambda: data)
-    config = configuration(task.options, len(data), materials.backbone.trainable)
+    config = configuration(task.options, len(data), materials.backbone)
     stores = [Store("other", data.items[:40], materials.feature_norm(task.shard))]
     with torch.no_grad():
         for number, (_, parameter) in enumerate(engine.module.named_parameters()):
@@ -128,7 +128,7 @@ def one_rank_of_two(config: dict[str, Any]) -> dict[str, Any]:
 
     work: TrainWork = config["work"]
     materials = Materials(Home.at(config["home"]), work.base)
-    rows = configuration(work.submission.options, 200, materials.backbone.trainable)
+    rows = configuration(work.submission.options, 200, materials.backbone)
     engine = DeepSpeedEngine(materials.linearized(), rows, zero_stage=2)
     gradient(engine, materials, work, slice(engine.rank, None, engine.world_size))
     found: dict[str, Any] = {n: safe_get_full_grad(p) for n, p in engine.module.named_parameters()}
@@ -160,7 +160,7 @@ def test_two_ranks_on_two_nodes_are_one_worker_with_half_the_optimizer(
 
     materials = Materials(home, work.base)
     module = materials.linearized()
-    one = PlainEngine(module, configuration(task.options, 200, materials.backbone.trainable))
+    one = PlainEngine(module, configuration(task.options, 200, materials.backbone))
     gradient(one, materials, work, slice(0, None, 1))
     whole = 0
     for name, parameter in module.named_parameters():

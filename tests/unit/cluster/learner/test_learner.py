@@ -217,7 +217,7 @@ def test_a_vector_that_moves_features_by_far_more_than_they_are_is_refused(
 
 def test_several_workers_need_deepspeed(scene: Scene) -> None:
     options = scene.tasks[0].options
-    config = training.configuration(options, 96, ("*",))
+    config = training.configuration(options, 96, scene.materials.backbone)
     with pytest.raises(BadConfig, match="use deepspeed"):
         training.build_engine(scene.materials.linearized(), config, options, ranks=2)
 

@@ -147,6 +147,12 @@ def test_the_rule_is_stronger_where_statistics_take_the_place_of_samples() -> No
     assert given.strength == 2.0
 
 
+def test_lambda_suits_the_heads_of_the_base() -> None:
+    assert default_config(1000, 0, ("*",), "text").strength == 3.0
+    assert default_config(1000, 0, ("*",), "prototype").strength == 1.0
+    assert default_config(1000, 0, ("*",), "prototype", strength=3.0).strength == 3.0
+
+
 @pytest.mark.parametrize(("batch", "mixed", "of_one"), [(4, 2, 1), (64, 32, 8), (1, 1, 1)])
 def test_penalty_rows_are_a_share_of_the_batch(batch: int, mixed: int, of_one: int) -> None:
     assert default_config(1000, 0, ("*",), batch=batch).penalty_batch == mixed

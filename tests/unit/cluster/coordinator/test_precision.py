@@ -1,4 +1,4 @@
-"""What depends on the home, number format and lambda, is decided when a training is accepted."""
+"""The number format of a training is decided when it is accepted, once."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ import pytest
 from cluster.domain.work import TrainWork
 from cluster.scheduler.state import Node
 from cluster.storage.home import write
-from tacl.spec import HeadKind
 from tacl.training.config import Precision
 from tests.support.fakes import Scene
 
 
-def scene_with(path: Path, **settings_of_home: object) -> Scene:
+def scene_with(path: Path, precision: Precision) -> Scene:
     scene = Scene(path, Node(2, 1))
-    settings = scene.home.founded().model_copy(update=settings_of_home)
+    settings = scene.home.founded().model_copy(update={"precision": precision})
     write(scene.home.settings_file, settings)
     scene.restart()
     return scene
@@ -36,28 +35,8 @@ def scene_with(path: Path, **settings_of_home: object) -> Scene:
 def test_it_is_what_is_asked_for_or_what_the_home_is_faster_with(
     tmp_path: Path, precision: Precision, asked: dict[str, Any], expected: str
 ) -> None:
-    scene = scene_with(tmp_path, precision=precision)
+    scene = scene_with(tmp_path, precision)
     scene.submit("digits", **asked)
     (work,) = scene.running()
     assert isinstance(work, TrainWork)
     assert work.submission.options.precision == expected
-
-
-@pytest.mark.parametrize(
-    ("head_kind", "asked", "expected"),
-    [
-        ("text", {}, 3.0),
-        ("prototype", {}, 1.0),
-        ("prototype", {"strength": 3.0}, 3.0),
-        ("text", {"strength": 0.0}, 0.0),
-    ],
-)
-def test_lambda_is_what_is_asked_for_or_what_suits_the_heads_of_the_base(
-    tmp_path: Path, head_kind: HeadKind, asked: dict[str, Any], expected: float
-) -> None:
-    base = Scene(tmp_path / "base", Node(2, 1)).home.founded().base
-    scene = scene_with(tmp_path / "home", base=base.model_copy(update={"head_kind": head_kind}))
-    scene.submit("digits", **asked)
-    (work,) = scene.running()
-    assert isinstance(work, TrainWork)
-    assert work.submission.options.strength == expected
