@@ -32,8 +32,9 @@ REFRESH = _refreshing()
 
 def allowance(rows: int, options: Options) -> int:
     """Half the cost of training a task with this number of rows."""
-    chosen = {"steps": options.steps, "batch": options.batch, "penalty": options.penalty}
-    config = default_config(rows, 0, (), **chosen)
+    config = default_config(
+        rows, 0, (), steps=options.steps, batch=options.batch, penalty=options.penalty
+    )
     return config.steps * (config.batch + config.penalty_batch) // 2
 
 

@@ -48,8 +48,8 @@ def test_what_must_not_be_negative(name: str, value: float) -> None:
 @pytest.mark.parametrize("name", ["steps", "batch"])
 def test_what_must_be_whole(name: str) -> None:
     with pytest.raises(BadConfig, match=f"{name} is 50.0; it must be a whole number"):
-        default_config(1000, 0, ("*",), **{name: 50.0})
-    default_config(1000, 0, ("*",), **{name: np.int64(50)})  # as a grid of numpy's
+        default_config(1000, 0, ("*",), "text", **{name: 50.0})
+    default_config(1000, 0, ("*",), "text", **{name: np.int64(50)})  # as a grid of numpy's
 
 
 @pytest.mark.parametrize("name", ["penalty", "norm", "precision"])
