@@ -29,7 +29,7 @@ from tacl.curvature import Statistics
 from tacl.data.batches import Labelled, in_order
 from tacl.data.splits import sample_rows
 from tacl.errors import BaseMismatch, CorruptBlob
-from tacl.evaluation.tangents import Cached, cached_tangents
+from tacl.evaluation.tangents import Cached, Moved, cached_tangents, moved_rows
 from tacl.heads.head import Head, prototype_head, text_head
 from tacl.heads.novelty import Novelty
 from tacl.models.linearized import LinearizedEncoder, linearize
@@ -98,6 +98,10 @@ class Passes:
     def tangents(self, items: Sequence[Item], taus: Mapping[str, Params]) -> Cached:
         """f(x; theta0) and J(x) tau for each tau, by a dual pass for each."""
         return cached_tangents(self.module, self.backbone, items, taus, BATCH)
+
+    def moved(self, items: Sequence[Item], tau: Params) -> Moved:
+        """Rows at theta0 as heads read them, and f + J tau of them, by one dual pass."""
+        return moved_rows(self.module, self.backbone, items, tau, BATCH)
 
     @torch.no_grad()
     def features(self, items: Sequence[Item]) -> Tensor:

@@ -70,12 +70,12 @@ def fit(work: FitWork, home: Home, tell: ProgressCallback) -> Fitted:
     for done, task in enumerate(tasks, 1):
         name, most = task.vector.task, rows_of_each(len(tasks))
         moved = min(beside.get(name, 0), seeing.most) if name in stay else seeing.most
+        if moved:  # first: these passes also give rows at theta0
+            rows.train[name] = seeing.rows(task, task.train, moved)
         rows.frozen[name] = at_theta0.rows(name, task.train, 2 * most)
         if moved:
-            rows.train[name] = seeing.rows(task, task.train, moved)
-        rows.plain[name] = at_theta0.rows(name, task.validation, most)
-        if moved:
             rows.validation[name] = seeing.rows(task, task.validation, moved)
+        rows.plain[name] = at_theta0.rows(name, task.validation, most)
         give_way(tell, done, len(tasks))
     del seeing, at_theta0  # frees the sums of vectors, and the originals that were read last
     vectors, between = [t.vector for t in tasks], partial(give_way, tell, len(tasks), len(tasks))
@@ -179,13 +179,22 @@ class AtTheta0:
             self._last = part, labelled_rows(self._materials.blobs, part)
         return self._last[1]
 
-    def rows(self, task: str, part: BlobRef, most: int) -> LabelledFeatures:
+    def rows(
+        self, task: str, part: BlobRef, most: int, passed: Mapping[int, Tensor] | None = None
+    ) -> LabelledFeatures:
         """At most `most` rows of a part of a task's rows, and at most FROZEN_ROWS; no class has two
-        before each has one."""
+        before each has one. `passed`: rows that a dual pass has just measured, by their number."""
         raws, labels = self.labelled(part)
         stored = sample_rows(range(len(raws)), FROZEN_ROWS, 0, labels)
-        file = self.file("plain of each class", task, part)
-        plain_NE = kept(file, lambda: self._plain([raws[row] for row in stored]))
+
+        def measured() -> Tensor:
+            found = dict(passed or {})
+            if rest := [row for row in stored if row not in found]:
+                plain_NE = self._plain([raws[row] for row in rest])
+                found |= dict(zip(rest, plain_NE, strict=True))
+            return torch.stack([found[row] for row in stored])
+
+        plain_NE = kept(self.file("plain of each class", task, part), measured)
         chosen = set(sample_rows(range(len(raws)), most, 0, labels))  # some of the stored
         places = [place for place, row in enumerate(stored) if row in chosen]
         labels_N = torch.tensor([labels[stored[place]] for place in places])
@@ -257,15 +266,17 @@ class RowsUnderSums:
         turn = 1 + max((one.turn for one in seen.values()), default=0)
         # A resumed run has already measured its rows again.
         again = 0 if before.run_id == self._run_id else again_of(name, self._count, self._run_id)
+        passed: dict[int, Tensor] = {}
         if wanted := due(seen, chosen, again):
             items = self._materials.prepared([raws[row] for row in wanted])
-            found_ND = self._sums.features(name, items, turn - 1)
-            pairs = zip(wanted, found_ND, strict=True)
+            found = self._sums.rows(name, items, turn - 1)
+            passed = dict(zip(wanted, found.plain_NE, strict=True))
+            pairs = zip(wanted, found.moved_ND, strict=True)
             seen |= {row: CachedRow(turn, moved_D) for row, moved_D in pairs}
             summed = (before.tasks & self._tasks) | self._sums.tasks
             write(file, seen, Writer(self._run_id, summed))
         moved_ND = torch.stack([seen[row].moved_D for row in chosen])
-        plain = self._at_theta0.rows(name, part, most)
+        plain = self._at_theta0.rows(name, part, most, passed)
         return plain, LabelledFeatures(moved_ND, torch.tensor([labels[row] for row in chosen]))
 
 

@@ -124,7 +124,7 @@ def _seen(experiment: Experiment, vectors: Vectors, task: str, part: str) -> Cel
     def make() -> Made:
         tau_of = lambda name: vectors[name].tau()  # noqa: E731
         sums = Sums(experiment.base.module, experiment.backbone, [*vectors], tau_of)
-        return {}, {"moved": sums.features(task, rows.items(part))}
+        return {}, {"moved": sums.rows(task, rows.items(part)).moved_ND}
 
     keys = {name: vector.key for name, vector in vectors.items()}
     data, what = experiment.content(task, part), f"of {task}, {part}"

@@ -6,14 +6,16 @@ are f + sum_t c_t J tau_t: the encoder need not run again (arXiv 2305.12827 for 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from tacl.backbone import Batch, Item
+from tacl.backbone.padding import passes
 from tacl.data.batches import in_order
 from tacl.vectors.params import Params
 
@@ -28,6 +30,17 @@ class DualForward(Protocol):
 
 class Collates(Protocol):
     def collate(self, items: Sequence[Item]) -> Batch: ...
+
+
+class Watches(Collates, Protocol):
+    def watched(self, batch: Batch) -> AbstractContextManager[Callable[[Tensor], Tensor]]: ...
+
+
+class Moved(NamedTuple):
+    """Rows at theta0 as heads read them, plain_NE, and f(x; theta0) + J(x) tau of the same rows."""
+
+    plain_NE: Tensor
+    moved_ND: Tensor
 
 
 @dataclass(frozen=True)
@@ -70,3 +83,30 @@ def cached_tangents(
     finally:
         module.load_tau(own)
     return Cached(features_ND, tangents)
+
+
+@torch.no_grad()
+def moved_rows(
+    module: DualForward, backbone: Watches, items: Sequence[Item], tau: Params, batch: int = 64
+) -> Moved:
+    """Rows at theta0 and moved by tau, in one dual pass: its first part is the pass at theta0.
+
+    Float32 on the CPU, in the items' order. The module's own tau is restored afterwards.
+    """
+
+    def both(some: list[Item]) -> tuple[Tensor, Tensor]:
+        found: dict[int, tuple[Tensor, Tensor]] = {}
+        for rows, part in passes(backbone.collate(some)):  # as the module would cut the batch
+            with backbone.watched(part) as plain:
+                features_BD, tangent_BD = module(part)
+                views = zip(plain(features_BD), features_BD + tangent_BD, strict=True)
+            found |= zip(rows, views, strict=True)
+        plain_BE, moved_BD = zip(*(found[row] for row in range(len(some))), strict=True)
+        return torch.stack(plain_BE), torch.stack(moved_BD)
+
+    own = module.tau_dict()
+    try:
+        module.load_tau(tau)
+        return Moved(*in_order(items, batch, both))
+    finally:
+        module.load_tau(own)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import torch
-from torch import Tensor
 
 from tacl.backbone import Item
-from tacl.evaluation.tangents import Collates, DualForward, cached_tangents
+from tacl.evaluation.tangents import DualForward, Moved, Watches, moved_rows
 from tacl.heads.fitting import drawn_sums
 from tacl.models.mixed import summed
 from tacl.vectors.params import Params
@@ -21,7 +20,7 @@ class Sums:
     its task: if `tau_of` reads files, only few vectors are in memory at a time."""
 
     def __init__(
-        self, module: DualForward, backbone: Collates, tasks: Sequence[str], tau_of: TauOf
+        self, module: DualForward, backbone: Watches, tasks: Sequence[str], tau_of: TauOf
     ) -> None:
         self._module, self._backbone, self._tau_of = module, backbone, tau_of
         self.tasks = frozenset(tasks)
@@ -34,11 +33,11 @@ class Sums:
                     total[block] = total[block].add_(value) if block in total else value.clone()
         self._sums = [(names, totals[names]) for names in drawn]
 
-    def features(self, task: str, items: Sequence[Item], first: int = 0) -> Tensor:
-        """f + J (tau_t + sum of others) of rows of a task, [N, D], each row under one of the sums,
-        in turn, starting with number `first`. Each row passes once, in a dual pass."""
+    def rows(self, task: str, items: Sequence[Item], first: int = 0) -> Moved:
+        """Rows of a task at theta0, and under tau_t + sum of others: each under one of the sums, in
+        turn, starting with number `first`. Each row passes once, in a dual pass."""
         order: list[int] = []
-        moved: list[Tensor] = []
+        found: list[Moved] = []
         own: Params | None = None
         for place, (names, total) in enumerate(self._sums):
             if some := list(range((place - first) % len(self._sums), len(items), len(self._sums))):
@@ -46,10 +45,10 @@ class Sums:
                     own = self._tau_of(task)
                 tau = total if own is None or task in names else _plus(total, own)
                 dealt = [items[row] for row in some]
-                cached = cached_tangents(self._module, self._backbone, dealt, {"sum": tau})
+                found.append(moved_rows(self._module, self._backbone, dealt, tau))
                 order += some
-                moved.append(cached.linearized({"sum": 1.0}))
-        return torch.cat(moved)[torch.tensor(order).argsort()]
+        back = torch.tensor(order).argsort()
+        return Moved(*(torch.cat(part)[back] for part in zip(*found, strict=True)))
 
 
 def _plus(total: Params, own: Params) -> Params:

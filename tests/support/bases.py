@@ -42,14 +42,15 @@ BERT |= {"intermediate_size": 32}
 GPT2: dict[str, Any] = {"n_embd": 16, "n_layer": 2, "n_head": 2}
 
 
-def bert(folder: Path) -> Path:
-    """A BERT of two layers, with a pooler."""
+def bert(folder: Path, layers: int = 2) -> Path:
+    """A BERT of some layers, with a pooler."""
     from transformers import BertConfig, BertModel
 
     ends = {"pad_token": "[PAD]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
     torch.manual_seed(0)
     size = tokenizer(folder, **ends)
-    config = BertConfig(vocab_size=size, max_position_embeddings=160, **BERT)
+    sizes = {**BERT, "num_hidden_layers": layers}
+    config = BertConfig(vocab_size=size, max_position_embeddings=160, **sizes)
     BertModel(config).save_pretrained(folder)
     return folder
 

@@ -45,6 +45,5 @@ def _moved(found: Ingredients, tau: Params, part: BlobRef, each_class: bool = Fa
     row of its own would only be pushed down."""
     materials = found.materials
     data = materials.labelled(part, MOST_ROWS, each_class)
-    moved_ND = materials.tangents(data.items, {"model": tau}).linearized({"model": 1.0})
-    plain = LabelledFeatures(materials.plain(data.items), data.labels)
-    return plain, LabelledFeatures(moved_ND, data.labels)
+    plain_NE, moved_ND = materials.moved(data.items, tau)
+    return LabelledFeatures(plain_NE, data.labels), LabelledFeatures(moved_ND, data.labels)

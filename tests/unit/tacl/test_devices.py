@@ -326,7 +326,7 @@ def test_cached_tangents_wait_at_the_end(scene: tuple[Backbone, list[Item]]) -> 
         module = Noted(base.encoder, base.trainable)
         taus = {v.task: v.to_params() for v in vectors(base, 1)}
         cached = cached_tangents(module, base, items, taus, batch=8)
-        Sums(module, base, [*taus], taus.__getitem__).features("task0", items[:3])
+        Sums(module, base, [*taus], taus.__getitem__).rows("task0", items[:3])
         theta = materialized(base.encoder, taus["task0"])
         plain = materialized_features(base, theta, items)
     assert order[:2] == [0, 0]

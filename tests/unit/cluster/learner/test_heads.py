@@ -28,6 +28,7 @@ from cluster.storage.listed import listed_tasks, store_tasks
 from cluster.storage.samples import Raw, store_shard
 from tacl.backbone import Item
 from tacl.data.nonsense import JUDGED, LEARNED, with_nonsense
+from tacl.evaluation.tangents import Moved
 from tacl.heads import probe
 from tacl.heads.head import Head, union
 from tacl.models.sums import Sums
@@ -138,10 +139,10 @@ def test_what_was_measured_is_measured_again_a_few_rows_at_a_time(
     turns: list[int] = []
 
     class Counted(Sums):
-        def features(self, task: str, items: Sequence[Item], first: int = 0) -> Tensor:
+        def rows(self, task: str, items: Sequence[Item], first: int = 0) -> Moved:
             passed.append(len(items))
             turns.append(first)
-            return super().features(task, items, first)
+            return super().rows(task, items, first)
 
     decoded: list[int] = []
     real = Materials.prepared
@@ -169,21 +170,39 @@ def test_what_was_measured_is_measured_again_a_few_rows_at_a_time(
     assert again.metrics["unknown"] == pytest.approx(fitted.metrics["unknown"], abs=0.1)
 
 
+def test_a_dual_pass_also_gives_rows_at_theta0(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So of the labelled rows only those under no sum have a pass at theta0."""
+    shutil.rmtree(scene.home.path / "cache" / "heads", ignore_errors=True)
+    monkeypatch.setattr(learner_heads, "rows_of_each", lambda tasks: 20)
+    plain, real = list[int](), AtTheta0._plain
+
+    def counted(at_theta0: AtTheta0, raws: Sequence[Raw]) -> Tensor:
+        plain.append(len(raws))
+        return real(at_theta0, raws)
+
+    monkeypatch.setattr(AtTheta0, "_plain", counted)
+    scene.fit("with few rows")
+    parts = [part for task in scene.tasks for part in (task.train, task.validation)]
+    assert plain[2:] == [part.rows - 20 for part in parts if part.rows > 20]
+
+
 def test_rows_are_all_measured_again_once_a_task_has_left(
     scene: Scene, fitted: Fitted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What its vector did to them is of no model any more."""
     monkeypatch.setattr(learner_heads, "AGAIN", 0)
     shutil.rmtree(scene.home.path / "cache" / "heads")
-    whole, passed, real = scene.work(), list[int](), Sums.features
+    whole, passed, real = scene.work(), list[int](), Sums.rows
     left = listed_tasks(scene.home.blobs(), whole.listed)[:1]
     alone = whole.model_copy(update={"listed": store_tasks(scene.home.blobs(), left)})
 
-    def features(sums: Sums, task: str, items: Sequence[Item], *rest: int) -> Tensor:
+    def rows_of(sums: Sums, task: str, items: Sequence[Item], *rest: int) -> Moved:
         passed.append(len(items))
         return real(sums, task, items, *rest)
 
-    monkeypatch.setattr(Sums, "features", features)
+    monkeypatch.setattr(Sums, "rows", rows_of)
     rows = [part.rows for task in scene.tasks for part in (task.train, task.validation)]
     for work, expected in ((whole, rows), (whole, []), (alone, rows[:2]), (alone, [])):
         passed.clear()
@@ -217,13 +236,13 @@ def test_a_fit_gives_way_between_two_tasks_and_passes_no_row_twice(
     monkeypatch.setattr(reports, "SECONDS", 0.0)
     shutil.rmtree(scene.home.path / "cache" / "heads")
     passed: list[str] = []
-    real = Sums.features
+    real = Sums.rows
 
-    def features(sums: Sums, task: str, *rest: object) -> Tensor:
+    def rows_of(sums: Sums, task: str, *rest: object) -> Moved:
         passed.append(task)
         return real(sums, task, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Sums, "features", features)
+    monkeypatch.setattr(Sums, "rows", rows_of)
     learner = Learner(str(scene.home.path), tiny.LeaseClient(gives_way_at=[1]))
     with pytest.raises(GivesWay):
         learner.work(scene.work())
