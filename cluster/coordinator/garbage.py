@@ -63,16 +63,13 @@ def scan(home: Home, registry: Registry) -> Garbage:
 def delete(home: Home, digests: Collection[str]) -> None:
     """Delete blobs that nothing needed, except those that somebody stored again since."""
     blobs, now = home.blobs(), time.time()
-    for digest in digests:
-        if unreferenced(blobs.listed(digest), (), now):
-            blobs.remove(digest)
+    old = unreferenced(blobs.all_listed(digests), (), now)
+    blobs.remove_all([one.digest for one in old])
 
 
 def remove(home: Home, digests: Collection[str]) -> None:
     """Delete blobs at once, however new, and what this machine's caches hold of them."""
-    blobs = home.blobs()
-    for digest in digests:
-        blobs.remove(digest)
+    home.blobs().remove_all(digests)
     for cache in _caches(home):  # learners of a home in a bucket have a cache of their own
         for path in chain(_files(cache / "blobs"), _files(cache / "probes")):
             if not {path.name, *path.name.split("-")}.isdisjoint(digests):
@@ -82,12 +79,8 @@ def remove(home: Home, digests: Collection[str]) -> None:
 def stored_again(home: Home, since: Mapping[str, float]) -> set[str]:
     """The files that were stored again since the given time, and may be about to be referred to. In
     a bucket that is not visible: such a file goes, and what refers to it is refused, or retried."""
-    blobs = home.blobs()
-    return {
-        digest
-        for digest, moment in since.items()
-        if any(one.modified > moment for one in blobs.listed(digest))
-    }
+    found = home.blobs().all_listed(since.keys())
+    return {one.digest for one in found if one.modified > since[one.digest]}
 
 
 def erase(home: Home, digests: Collection[str]) -> None:

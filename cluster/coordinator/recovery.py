@@ -62,7 +62,8 @@ def keep(before: State, state: State) -> None:
     is after all that started and gave way, and what was paid for runs that did not start."""
     state.nodes, state.free, state.over = before.nodes, before.free, before.over
     state.turns, state.started, state.passed = before.turns, before.started, before.passed
-    state.refreshes = before.refreshes
+    state.refreshes, state.before_fit = before.refreshes, before.before_fit
+    state.fit_turns = before.fit_turns
     for run_id in state.runs.keys() & before.runs.keys():
         run, known = state.runs[run_id], before.runs[run_id]
         run.gave_way, run.cost = known.gave_way, known.cost

@@ -28,6 +28,7 @@ from tacl.training.config import Precision
 
 PREFIX = "learner"  # of the names of actors
 RECENT = 1.2 * LONGEST  # seconds; the last answer of a training that continues is younger
+PAUSE, LONGEST_PAUSE = 20.0, 60.0  # seconds before it is reported that the storage fails
 
 LOG = logging.getLogger(__name__)
 
@@ -75,6 +76,8 @@ class LearnerProcess:
             try:
                 self._found.set_result(self._done(work))
             except Exception as error:
+                if isinstance(error, StorageUnavailable):  # three tries at once would all fail
+                    time.sleep(min(LONGEST_PAUSE, PAUSE * work.attempt))
                 self._found.set_exception(error)
         return self._found.result()
 

@@ -16,6 +16,8 @@ from cluster.runtime.process import LearnerProcess
 from cluster.runtime.watched import WatchedCoordinator
 from tacl.training.config import Precision
 
+CALLS = 4  # at once: long ones hold up nobody, others take turns (`WatchedCoordinator`)
+
 
 def start_coordinator(home: str, learner: str, pinned: bool, runs: int) -> Any:
     """Start the detached, named actor, which is restarted for ever; it answers once this returns.
@@ -25,6 +27,7 @@ def start_coordinator(home: str, learner: str, pinned: bool, runs: int) -> Any:
     idempotent by their ids, so Ray may repeat a call that a restart interrupted.
     """
     lasting = {"lifetime": "detached", "max_restarts": -1, "max_task_retries": -1}
+    lasting["max_concurrency"] = CALLS
     place = {"scheduling_strategy": here()} if pinned else {}
     names = {"name": COORDINATOR, "namespace": NAMESPACE, "num_cpus": 0}
     make = actor_of(WatchedCoordinator, **names, **lasting, **place)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cluster.scheduler.queue import after_release, has_room, in_turn
+from cluster.scheduler.queue import after_release, has_room, in_turn, kept_back
 from cluster.scheduler.state import Needs, Node, PlannedRun, State, Urgency
 
 MOST = 2  # times that a run gives way
@@ -33,7 +33,11 @@ def giving_way(state: State) -> list[PlannedRun]:
     """Runs whose places let a waiting run start: the first, in the order of the queue, that can."""
     # First those that are marked already, then upkeep, then those that were accepted last.
     running = sorted(state.running, key=lambda r: (not r.gives_way, -r.urgency, -r.number))
-    for waiting in in_turn(state) if any(_could(state, run) for run in running) else ():
+    if not any(_could(state, run) for run in running):
+        return []
+    # Late upkeep takes the place first; then it gives way to whoever waited behind it.
+    behind = kept_back(state)
+    for waiting in (*in_turn(state), *([behind] if behind else [])):
         able = [run for run in running if gives_way_to(state, run, waiting)]
         if chosen := _fewest(state, waiting.needs, able):
             return chosen

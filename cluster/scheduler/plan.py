@@ -17,7 +17,7 @@ from cluster.scheduler import upkeep as owed
 from cluster.scheduler.budget import granted
 from cluster.scheduler.giving_way import giving_way, mark
 from cluster.scheduler.gpus import allot, unplaceable
-from cluster.scheduler.queue import next_run, starts
+from cluster.scheduler.queue import forget_passed, next_run, starts
 from cluster.scheduler.state import Effect, Fail, MatrixCell, PlannedRun, Row, State, Stop
 
 DEATHS = 2  # processes that a run may lose and be started again; with one more it fails
@@ -30,6 +30,7 @@ def handle(state: State, event: facts.Event) -> list[facts.Instruction]:
     instructions += owed.upkeep(state)
     allot(state)
     instructions += starts(state)
+    forget_passed(state)
     mark(state)
     return instructions
 

@@ -132,6 +132,12 @@ def starts(state: State) -> Iterator[Start]:
         yield Start(run.run_id, run.needs)
 
 
+def forget_passed(state: State) -> None:
+    """A run that comes later has let nobody pass: what is counted ends with the last that waits."""
+    waiting = {run.urgency for run in _firsts(state)}
+    state.passed = {one: count for one, count in state.passed.items() if one in waiting}
+
+
 def next_run(state: State) -> PlannedRun | None:
     return next((run for run in in_turn(state) if _fits(state, run)), None)
 
@@ -144,6 +150,13 @@ def in_turn(state: State) -> list[PlannedRun]:
     kept = _kept(state, late)
     others = (run for run in firsts if not any(run is one for one in late))
     return [*kept, *(o for o in others if all(_leaves(state, one, o.needs) for one in kept))]
+
+
+def kept_back(state: State) -> PlannedRun | None:
+    """The first run that a person waits for, if only late upkeep is before it."""
+    if any(run.urgency != Urgency.UPKEEP for run in in_turn(state)):
+        return None
+    return next((run for run in _firsts(state) if run.urgency == Urgency.AWAITED), None)
 
 
 def _kept(state: State, late: Iterable[PlannedRun]) -> list[PlannedRun]:

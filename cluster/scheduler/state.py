@@ -183,6 +183,9 @@ class State:
     ask: set[str] = field(default_factory=set[str])  # tasks whose vector may be due for a refresh
     balance: int = 0  # what may be spent on measuring and refreshing (`budget`)
     refreshes: int = 0  # since this process began: decides whose turn it is
+    before_fit: int = 0  # measures and refreshes that were ordered while a fit of heads waited
+    # by owner of private tasks, "" for all other tasks: the number of their last fit of heads
+    fit_turns: dict[str, int] = field(default_factory=dict[str, int])
     # tasks whose champion changed, the latest at the end
     promoted: dict[str, None] = field(default_factory=dict[str, None], compare=False)
     numbers: int = 0

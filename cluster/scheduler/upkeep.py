@@ -32,12 +32,17 @@ RECENT = 32  # newest tasks: vectors are measured on their probes, and refreshed
 ONCE: tuple[RunKind, ...] = ("refresh", "fit")  # done once for the same inputs
 SHARED = 4  # arrivals that a refresh waits for while others are being trained
 TURN = 4  # in this many refreshes, one is of the vector that has waited longest
+BEFORE_FIT = 2  # measures and refreshes that are ordered while a fit of heads waits
 
 Orders = tuple[list[str], list[str]]  # tasks in two orders
 
 
 def upkeep(state: State) -> Iterator[facts.Instruction]:
     """What is due now, as far as the budget has room for it."""
+    if fit_is_next(state):
+        yield from _fits(state)
+        if fit_is_next(state):
+            return
     if _saves(state):
         yield from _measures(state, _own(state))
     else:
@@ -57,6 +62,7 @@ def add(state: State, run: PlannedRun) -> None:
 def _pay(state: State, run: PlannedRun) -> None:
     add(state, run)
     state.balance -= run.cost
+    state.before_fit += bool(_owed_fits(state))
 
 
 def unspent(state: State, run_ids: Iterable[str]) -> int:
@@ -102,7 +108,7 @@ def _measures(state: State, wanted: Iterator[MatrixCell]) -> Iterator[Measure]:
 
 def could_measure(state: State) -> bool:
     """Whether a pair could be measured now and no run does it."""
-    if budget.cells(state.balance) == 0 or _active(state, "measure"):
+    if budget.cells(state.balance) == 0 or _active(state, "measure") or fit_is_next(state):
         return False
     others = () if _saves(state) else (False, True)
     wanted = (_own(state), *(_unmeasured(state, met) for met in others))
@@ -312,12 +318,26 @@ def _fits(state: State) -> Iterator[facts.FitHeads]:
     """Order one fit at a time, when vectors rest: what is measured or refreshed may move them."""
     if not rests(state):  # the fits are computed only when needed
         return
-    for run_id, owner in fits(state).items():
-        if is_owed(state, run_id):
-            champions = champions_of(state, owner)
-            add(state, PlannedRun(run_id, "fit", 0, owner=owner, tasks=len(champions)))
-            yield facts.FitHeads(run_id, owner, champions)
-            return
+    if owed := _owed_fits(state):
+        turns = state.fit_turns
+        # Open tasks come first, but not twice in a row; owners of private tasks take turns.
+        again = "" in turns and turns[""] == max(turns.values())
+        run_id = min(owed, key=lambda r: (again or owed[r] != "", turns.get(owed[r], -1)))
+        owner, state.before_fit = owed[run_id], 0
+        champions = champions_of(state, owner)
+        add(state, run := PlannedRun(run_id, "fit", 0, owner=owner, tasks=len(champions)))
+        turns[owner] = run.number
+        yield facts.FitHeads(run_id, owner, champions)
+
+
+def fit_is_next(state: State) -> bool:
+    """Whether a fit has waited long enough: nothing else is ordered before it. Vectors of tasks
+    that keep coming would never rest."""
+    return state.before_fit >= BEFORE_FIT and bool(_owed_fits(state))
+
+
+def _owed_fits(state: State) -> dict[str, str]:
+    return {run_id: owner for run_id, owner in fits(state).items() if is_owed(state, run_id)}
 
 
 def rests(state: State) -> bool:

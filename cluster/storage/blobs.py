@@ -171,6 +171,11 @@ class Blobs:
         """This blob, if it exists."""
         yield from self._listed([self._place(digest)])
 
+    def all_listed(self, digests: Collection[str]) -> list[Stored]:
+        """Those of these blobs that exist."""
+        asked = frozenset(digests)
+        return [one for one in self._found(asked) if one.digest in asked]
+
     def _found(self, digests: Collection[str]) -> Iterator[Stored]:
         """The given files that exist; for many files in a bucket perhaps also others."""
         places = [*map(self._place, digests)]
@@ -211,6 +216,10 @@ class Blobs:
             with self._storage.reaching(), suppress(FileNotFoundError):
                 blobs._filesystem.delete_file(blobs._place(digest))
         failpoints.reached("blob removed")
+
+    def remove_all(self, digests: Collection[str]) -> None:
+        """Delete these blobs, in a bucket many at once."""
+        self._each(self.remove, digests)
 
     def _has(self, digest: str, size: int) -> bool:
         return any(one.size == size for one in self.listed(digest))

@@ -18,6 +18,7 @@ from cluster.runtime.connection import CoordinatorClient
 from cluster.runtime.process import RECENT, LearnerProcess, attempt_of, name_of
 from cluster.scheduler.adoption import Attempt
 from cluster.storage.niceness import NICENESS, lower_priority
+from tacl.errors import StorageUnavailable
 from tests.support.fakes import BASE, new_home
 
 AWAY = int(connection.RUN_SECONDS / orphaned.PERIOD)  # questions without an answer that are borne
@@ -128,6 +129,23 @@ def test_a_learner_gives_way_to_who_answers_people(
     working.join()
     assert Works.niceness == max(before, NICENESS)
     assert os.getpriority(os.PRIO_PROCESS, 0) == before
+
+
+def test_that_the_storage_fails_is_reported_after_a_pause(
+    process: LearnerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run is tried three times: at once, they would all fail in the same outage."""
+    pauses = list[float]()
+
+    def fails(self: Works, work: Work) -> Measured:
+        raise StorageUnavailable("the bucket does not answer")
+
+    monkeypatch.setattr(Works, "work", fails)
+    monkeypatch.setattr("cluster.runtime.process.time.sleep", pauses.append)
+    for attempt in (1, 2, 9):
+        with pytest.raises(StorageUnavailable):
+            process.work(measuring("b").model_copy(update={"attempt": attempt}))
+    assert pauses == [20, 40, 60]
 
 
 def test_an_answer_about_what_is_over_is_none(

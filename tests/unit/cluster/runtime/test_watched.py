@@ -10,12 +10,13 @@ import sys
 import threading
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from ray import cloudpickle
 
 from cluster.domain.api import CoordinatorAPI, RunAPI
-from cluster.runtime import actors, watched
+from cluster.runtime import actors, starting, watched
 from cluster.runtime.actors import TickingCoordinator
 from cluster.runtime.local_socket import SOCKET
 from cluster.runtime.watched import WatchedCoordinator
@@ -52,6 +53,22 @@ def test_the_coordinator_takes_what_is_declared(declared: type, method: str) -> 
     assert [(one.name, one.kind) for one in taken] == [(one.name, one.kind) for one in asked]
     for theirs, own in zip(asked, taken, strict=True):
         assert theirs.default in (own.default, inspect.Parameter.empty), own.name
+
+
+def test_what_reads_everything_leaves_room_for_calls_through_ray(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of an actor's methods Ray runs only so many at once: one, unless it is told."""
+    options: dict[str, Any] = {}
+
+    def actor_of(kind: type, **given: Any) -> Any:
+        options.update(given)
+        return MagicMock()
+
+    monkeypatch.setattr(starting, "actor_of", actor_of)
+    monkeypatch.setattr(starting.ray, "get", lambda answer: answer)
+    starting.start_coordinator("home", "learner", pinned=False, runs=1)
+    assert options["max_concurrency"] > len(watched.LONG)
 
 
 class Ended(BaseException):

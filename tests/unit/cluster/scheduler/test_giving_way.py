@@ -12,6 +12,7 @@ from cluster.scheduler.giving_way import MOST, giving_way
 from cluster.scheduler.queue import MAX_BYPASSES, has_room, in_turn
 from cluster.scheduler.state import (
     ONE_CPU,
+    Cancelled,
     Died,
     Ended,
     MinutesTaken,
@@ -55,6 +56,39 @@ def test_training_goes_before_upkeep_too_and_gives_way_to_no_training() -> None:
     world.give_way()
     world.request("u", "train", "u")
     assert world.giving_way == set()
+
+
+def test_a_person_does_not_wait_for_a_training_behind_late_upkeep() -> None:
+    """The place that a training leaves is that of the upkeep first, which then gives way too."""
+    world = World(Node(2))
+    for number in range(2):
+        world.request(f"t{number}", "train", f"t{number}")
+    upkeep(world, "r")
+    for number in range(2, 2 + MAX_BYPASSES):
+        world.request(f"t{number}", "train", f"t{number}")
+    while world.state.passed.get(Urgency.UPKEEP, 0) < MAX_BYPASSES:
+        world.happens(Ended(min(world.running)))
+    world.request("e", "evaluate")
+    assert [run.run_id for run in in_turn(world.state)] == ["r"]
+    (training,) = world.give_way()
+    assert training.startswith("t")
+    assert "r" in world.running
+    assert world.give_way() == {"r"}
+    assert "e" in world.running
+
+
+def test_what_comes_after_a_late_run_that_is_withdrawn_has_let_nobody_pass() -> None:
+    world = World(Node(1))
+    world.request("t", "train", "t")
+    upkeep(world, "r")
+    for number in range(MAX_BYPASSES):
+        world.request(f"t{number}", "train", f"t{number}")
+        world.happens(Ended(min(world.running)))
+    assert world.state.passed[Urgency.UPKEEP] == MAX_BYPASSES
+    world.happens(Cancelled("r"))
+    upkeep(world, "s")
+    world.request("e", "evaluate")
+    assert [run.run_id for run in in_turn(world.state)] == ["e", "s"]
 
 
 def test_a_small_training_gives_way_to_what_a_person_waits_for_and_nothing_to_more() -> None:

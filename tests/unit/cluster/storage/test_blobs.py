@@ -129,6 +129,23 @@ def test_what_is_stored_is_listed_and_removed(blobs: Blobs) -> None:
         blobs.local_path(one)
 
 
+def test_many_are_listed_and_removed_at_once(blobs: Blobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    stays, *gone = (blobs.put(word) for word in (b"stays", b"one", b"two"))
+    threads, real = set[str](), Blobs.remove
+
+    def remove(one: Blobs, digest: str) -> None:
+        threads.add(threading.current_thread().name)
+        real(one, digest)
+
+    monkeypatch.setattr(Blobs, "remove", remove)
+    missing = "0" * 64
+    assert {stored.digest for stored in blobs.all_listed([*gone, missing])} == {*gone}
+    blobs.remove_all([*gone, missing])
+    assert [stored.digest for stored in blobs.stored()] == [stays]
+    here = threading.current_thread().name
+    assert threads == {here} if blobs._local else here not in threads
+
+
 def test_what_is_erased_while_it_is_looked_for_is_not_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
