@@ -27,7 +27,7 @@ def demo(
 ) -> None:
     """Run all of TACL once, on generated images.
 
-    No data, no network, no GPU; about 4 minutes on 2 CPUs. Nothing is left running.
+    No data, no network, no GPU; 4 to 7 minutes on 2 CPUs. Nothing is left running.
     """
     from jobs.demo.run import run
     from jobs.demo.story import QUICK
