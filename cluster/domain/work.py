@@ -102,7 +102,7 @@ class TaskData(Message):
     fitted_head: str | None = None  # the one that it answers with
     frozen_head: str | None = None  # fitted on the same rows at theta0
     test: BlobRef
-    individual: VectorRef | None  # the vector as first trained; None for what was fitted to
+    individual: VectorRef | None  # the first version; None for what was fitted to
 
 
 class EvaluateWork(VectorWork):
@@ -256,9 +256,9 @@ Figure = Annotated[float | None, Field(exclude_if=lambda figure: figure is None)
 
 
 class TaskAccuracy(Message):
-    """Shares in [0, 1] of the test `rows` of one task: with no vector, with the model, with its own
-    vector as first trained, with the model as one ordinary one; `unknown`: the task not named;
-    `frozen`: of a classifier on the base, fitted on the same rows."""
+    """Shares in [0, 1] of the test `rows` of one task: with no vector, with the model, with the
+    first version of its own vector, alone, by today's head, with the model as one ordinary one;
+    `unknown`: the task not named; `frozen`: of a classifier on the base, fitted on the same rows."""
 
     zero_shot: float
     composed: float

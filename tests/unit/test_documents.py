@@ -343,12 +343,13 @@ def test_none_of_these_is_told_as_well_as_it_was_measured() -> None:
 
 
 def test_sums_are_told_against_the_best_single_task_models() -> None:
-    text = (ROOT / "docs/explanation/measured.md").read_text()
-    said = text[text.index("Relative to the best single-task models") :].split("\n\n")[0]
-    suites = zip(*map(against_best_alone, ("text8", "vision8")), strict=True)
-    pairs = [pair for kind in suites for pair in zip(*kind, strict=True)]
-    expected = [f"{100 * figure:.1f}" for pair in pairs for figure in pair]
-    assert re.findall(r"\d+\.\d", said) == expected
+    table = rows("docs/explanation/measured.md", "| | eight text tasks")
+    for column, suite in enumerate(("text8", "vision8"), 1):
+        (best, usual, *kept), errors = against_best_alone(suite)
+        expected = [f"{100 * one:.1f}" for one in (best, usual)]
+        for share, error in zip(kept, errors, strict=True):
+            expected.append(f"{100 * share:.1f} ± {100 * error:.1f} %")
+        assert [row[column] for row in table] == expected, suite
 
 
 def test_what_joint_training_costs_is_that_of_the_results() -> None:

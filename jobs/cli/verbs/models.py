@@ -185,8 +185,9 @@ def evaluate(
     """Evaluate a user's model, or what a recipe would give, on the test rows of its tasks.
 
     zero-shot: the base model with class names; class means, if it reads none: with the means of
-    labelled rows. individual: the task's own vector alone, as first trained. composed: the user's
-    model. normalised: mean of composed / individual. Means are over the tasks that the model adds.
+    labelled rows. individual: the first version of the task's own vector, alone, with today's head.
+    composed: the user's model. normalised: mean of composed / individual. Means are over the tasks
+    that the model adds.
 
     The classes with the lowest F1 are listed; --classes shows all of a task and its confusion
     matrix, --json those of all tasks.
