@@ -258,7 +258,8 @@ Figure = Annotated[float | None, Field(exclude_if=lambda figure: figure is None)
 class TaskAccuracy(Message):
     """Shares in [0, 1] of the test `rows` of one task: with no vector, with the model, with the
     first version of its own vector, alone, by today's head, with the model as one ordinary one;
-    `unknown`: the task not named; `frozen`: of a classifier on the base, fitted on the same rows."""
+    `unknown`: the task not named; `frozen`: of a classifier on the base, fitted on the same rows.
+    """
 
     zero_shot: float
     composed: float
