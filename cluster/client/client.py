@@ -65,7 +65,7 @@ class Client(ClusterOperations, TaskOperations, ModelOperations):
             how.setdefault("refresh", "never")
 
             def agree(classes: Sequence[str]) -> None:
-                said.extend(filter(None, [own and own.differing(classes)]))
+                said[:] = filter(None, [own and own.differing(classes)])
 
             submitted = self.submit(name, data, vector=vector, agree=agree, **how)
         notes = (*notes, *said, *submitted.notes)

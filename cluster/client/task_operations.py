@@ -65,7 +65,8 @@ class TaskOperations(Session):
             templates: prompts with {} for the class name.
             request_id: within a week the same id gives the same answer; nothing is done twice.
             read: receives how the data were understood.
-            agree: receives the classes before anything is stored, and may raise.
+            agree: receives the classes before anything is stored, and may raise. Rows that are sent
+                again are read again first: then `read` and `agree` are called once more.
             vector: the file of a task vector; then nothing is trained (`import_checkpoint`).
             again: whether to submit rows that another task has already; or a function that gets a
                 message about it and decides.
@@ -90,8 +91,14 @@ class TaskOperations(Session):
         said |= {"progress": progress, "read": read, "agree": agree}
         said |= {"owner": owner or self.user, "private": private, "vector": vector}
         said |= {"options": chosen, "request_id": context.request_id}
-        submission = prepared_submission(self.home, name, data, **said)
-        return _unless_the_same(partial(self.coordinator.submit, context, submission), again)
+
+        def send(again: bool) -> Submitted:
+            # Prepared each time: the files of a refused submission are deleted after a while, and
+            # a person may take longer to decide.
+            submission = prepared_submission(self.home, name, data, **said)
+            return self.coordinator.submit(context, submission, again)
+
+        return _unless_the_same(send, again)
 
     def _admitted(self, name: str, request_id: str | None) -> RequestContext:
         """The context of a submission, after the checks that need no rows."""

@@ -87,7 +87,7 @@ def submit(
     from cluster.domain.names import namespace
 
     private_to = namespace(name) if private else None
-    said = _summary(understood[0], options, private_to, room)
+    said = _summary(understood[-1], options, private_to, room)
     if private_to not in (None, client.user):  # the user who submits it may see no more
         return submitted, lambda s: f"{said}\n{s.task}: only {private_to} can see more"
     if not watch:

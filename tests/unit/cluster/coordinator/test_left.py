@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from cluster.client.client import Client
 from cluster.coordinator import erasing
 from cluster.domain.work import ComposeWork
 from cluster.registry.erasure import LATER
 from cluster.scheduler.state import Node
 from tacl.errors import UnknownTask
 from tests.support.composing import fitted, make
+from tests.support.data_files import csv
 from tests.support.fakes import ADMIN, Scene, asks, shard_blob, submission
 
 Wait = Callable[[float], None]
@@ -251,3 +253,21 @@ def test_what_is_owed_outlives_the_coordinator(scene: Scene, wait: Wait) -> None
     scene.restart()
     wait(LATER + 1)
     assert not scene.home.blobs().exists(first)
+
+
+def test_who_takes_a_while_to_decide_submits_the_same_rows_all_the_same(
+    scene: Scene, wait: Wait, tmp_path: Path
+) -> None:
+    """Their files were deleted meanwhile."""
+    client = Client(scene.home.path, coordinator=scene.coordinator)
+    data, there = csv(tmp_path / "data.csv"), scene.home.blobs().stored
+    client.submit("one", data)
+    before = {file.digest for file in there()}
+
+    def decide(same: str) -> bool:
+        wait(LATER + 1)
+        assert {file.digest for file in there()} == before
+        return True
+
+    assert client.submit("two", data, seed=7, again=decide).task == "two"
+    assert {file.digest for file in there()} > before
