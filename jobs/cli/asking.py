@@ -16,7 +16,9 @@ Again = Annotated[
 
 
 def is_person() -> bool:
-    return sys.stdin.isatty()
+    """Whether somebody sees a question, which is asked on stderr, and can answer it."""
+    both = sys.stdin, sys.stderr  # None if closed before the start
+    return all(one is not None and not one.closed and one.isatty() for one in both)
 
 
 def asked_again(count: console.progress.Counter, same: str) -> bool:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import getpass
+import sys
+from io import StringIO
 from pathlib import Path
+from typing import TextIO
 
 import pytest
 from typer.testing import CliRunner
@@ -88,6 +91,26 @@ def test_what_is_erased_for_ever_is_asked_about_on_a_terminal(
     assert "Erase them?" in refused.stderr
     monkeypatch.setattr(asking, "is_person", lambda: False)
     assert "its bytes are erased" in ok(tacl("remove", "faces", "--purge"))
+
+
+class Terminal(StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_only_who_sees_a_question_and_can_answer_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    def is_person(stdin: TextIO | None, stderr: TextIO | None) -> bool:
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "stdin", stdin)
+            patch.setattr(sys, "stderr", stderr)
+            return asking.is_person()
+
+    ended = Terminal()
+    ended.close()
+    assert is_person(Terminal(), Terminal())
+    for other in (None, ended, StringIO()):
+        assert not is_person(other, Terminal())
+        assert not is_person(Terminal(), other)
 
 
 def test_a_file_that_cannot_be_read_is_a_refusal_where_the_command_names_it(
