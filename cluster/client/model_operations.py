@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, Unpack
 
@@ -13,6 +14,7 @@ from cluster.api.service import Question
 from cluster.client.arguments import listed, parted, raw_inputs
 from cluster.client.keywords import CompositionKeywords, Rows
 from cluster.client.session import Session, asking
+from cluster.client.waiting import through_restarts
 from cluster.domain.api import CoordinatorAPI
 from cluster.domain.base import PAGE, RequestContext
 from cluster.domain.compositions import Composition, Method
@@ -159,7 +161,8 @@ class ModelOperations(Session):
     ) -> CompositionRun:
         """Wait until a composition run is ready. Raises UnknownRun, and RunFailed with the cause if
         it failed or was cancelled."""
-        while (found := self.composition_run(user, run_id)).is_owed:
+        look = through_restarts(partial(self.composition_run, user, run_id))
+        while (found := look()).is_owed:
             if progress is not None:
                 progress(found)
             time.sleep(poll)
@@ -225,10 +228,15 @@ class ModelOperations(Session):
         run_id: str,
         progress: Callable[[RunStatus], None] | None,
     ) -> R:
-        while (found := ask(self.context(), run_id)) is None:
-            if progress is not None:
+        def look() -> R | None:
+            found = ask(self.context(), run_id)
+            if found is None and progress is not None:
                 with suppress(UnknownRun):  # the run is of another user with the same model
                     progress(self.coordinator.run(self.context(), run_id))
+            return found
+
+        again = through_restarts(look)
+        while (found := again()) is None:
             time.sleep(POLL)
         return found
 

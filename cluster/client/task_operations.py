@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from cluster.client.arguments import listed, parted, possible, uploadable
 from cluster.client.keywords import Rows, TrainingKeywords
 from cluster.client.session import Session, asking
-from cluster.client.waiting import failed, owed, pending, require_success
+from cluster.client.waiting import failed, owed, pending, require_success, through_restarts
 from cluster.domain.api import CoordinatorAPI
 from cluster.domain.base import RequestContext
 from cluster.domain.names import checked_name
@@ -170,12 +171,13 @@ class TaskOperations(Session):
         `progress` receives every status, and the last one is returned; with names, they are of
         these tasks only. Raises RunFailed with the reasons: with names, as soon as one of the tasks
         fails; without names at the end, and not for tasks that had failed before. Raises
-        UnknownTask, TimeoutError.
+        UnknownTask, TimeoutError. A cluster that is lost meanwhile is waited for a while.
         """
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
+        look = through_restarts(partial(self.status, *names), deadline)
         before: set[str] | None = None  # tasks that had failed, and were not retried since
         while True:
-            status = self.status(*names)
+            status = look()
             before = (failed(status) if before is None else before) - {*owed(status)}
             if progress is not None:
                 progress(status)
@@ -184,6 +186,6 @@ class TaskOperations(Session):
                 require_success(status, names, before)
             if not left:
                 return status
-            if deadline is not None and time.monotonic() > deadline:
+            if time.monotonic() > deadline:
                 raise TimeoutError(f"not done within {timeout:g} s: {left}")
             time.sleep(poll)

@@ -2,11 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import logging
+import math
+import time
+from collections.abc import Callable, Collection, Sequence
+from typing import TypeVar
 
 from cluster.domain.names import no_such
 from cluster.domain.status import ClusterStatus, TaskState
-from tacl.errors import RunFailed, UnknownTask
+from tacl.errors import ClusterNotRunning, RunFailed, StorageUnavailable, UnknownTask
+
+RESTARTING = 90.0  # seconds in which a cluster that was lost starts itself again
+PAUSE = 1.0  # seconds between two tries
+LOG = logging.getLogger(__name__)
+R = TypeVar("R")
+
+
+def through_restarts(ask: Callable[[], R], until: float = math.inf) -> Callable[[], R]:
+    """`ask`, for a loop that waits. Once it was answered, it is repeated for RESTARTING seconds,
+    and not after `until` (of `time.monotonic`), while no cluster answers or its storage fails: a
+    lost cluster starts itself again. A warning says so each time; then the error is raised."""
+    answered = False
+
+    def asked() -> R:
+        nonlocal answered
+        last: float | None = None  # when to give up; None while nothing failed
+        while True:
+            try:
+                found = ask()
+            except (ClusterNotRunning, StorageUnavailable) as error:
+                now = time.monotonic()
+                if answered and last is None:
+                    LOG.warning("%s; asking again for up to %g s", error, RESTARTING)
+                    last = min(now + RESTARTING, until)
+                if last is None or now >= last:
+                    raise
+            else:
+                answered = True
+                return found
+            time.sleep(PAUSE)
+
+    return asked
 
 
 def pending(status: ClusterStatus, names: Sequence[str] = ()) -> list[str]:

@@ -10,6 +10,7 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
+from cluster.client.waiting import through_restarts
 from cluster.domain.base import PAGE
 from cluster.domain.status import TaskState, TaskStatus
 from jobs.console import tables
@@ -19,8 +20,9 @@ PERIOD = 1.0  # seconds between two updates
 
 
 def watch(look: Callable[[], tables.Overview]) -> None:
-    """Until interrupted, redraw the screen when something has changed; in a file, add a line."""
-    console = tables.console()
+    """Until interrupted, redraw the screen when something has changed; in a file, add a line. A
+    cluster that is lost meanwhile is waited for a while."""
+    console, look = tables.console(), through_restarts(look)
     if not console.is_terminal:
         tell = lines(console)
         while True:

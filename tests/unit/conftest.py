@@ -19,13 +19,13 @@ SOON = 0.01  # seconds until a client asks again
 @pytest.fixture(scope="module", autouse=True)
 def clients_ask_again_soon() -> Iterator[None]:
     """What they wait for is done in this process, mostly when they ask."""
-    from cluster.client import model_operations, task_operations
+    from cluster.client import model_operations, task_operations, waiting
 
     clock = SimpleNamespace(
         monotonic=time.monotonic, sleep=lambda seconds: time.sleep(min(seconds, SOON))
     )
     with pytest.MonkeyPatch.context() as patch:
-        for module in (model_operations, task_operations):
+        for module in (model_operations, task_operations, waiting):
             patch.setattr(module, "time", clock)
         yield
 
