@@ -149,7 +149,8 @@ def _weights(place: Repository, names: Mapping[str, Any]) -> tuple[str, ...]:
 
 def require_pushable(place: Repository, public: bool) -> None:
     """Checks, before anything is computed, that a model may be pushed. Raises NotAuthenticated
-    without a valid token, BadConfig if the repository is already public but `public` is false."""
+    without a valid token, BadConfig if the repository exists and is public without `public`, or
+    private in spite of it: a push changes nothing about who reads it."""
     if place.revision is not None:
         raise BadConfig(
             f"{place}: what is pushed becomes the newest commit; leave the revision out"
@@ -158,8 +159,16 @@ def require_pushable(place: Repository, public: bool) -> None:
     api = HfApi()
     with _telling(place):
         api.whoami()
-        if not public and api.repo_exists(place.name) and not api.model_info(place.name).private:
-            raise BadConfig(f"{place} is public; say --public, or name another repository")
+        if not api.repo_exists(place.name):
+            return
+        is_private = bool(api.model_info(place.name).private)
+    if not public and not is_private:
+        raise BadConfig(f"{place} is public; say --public, or name another repository")
+    if public and is_private:
+        raise BadConfig(
+            f"{place} is private, and --public makes only new repositories public; make it public "
+            "on the hub, leave --public out, or name another repository"
+        )
 
 
 def pushed(folder: Path, place: Repository, public: bool, message: str) -> str:

@@ -186,5 +186,13 @@ def test_nothing_becomes_public_that_was_not_meant_to(hub: Hub, ann: None, tmp_p
     require_pushable(place, public=True)
     pushed(folder_of(tmp_path / "x", {"README.md": b"x"}), place, True, "for all")
     assert not hub.repos["ann/model"].private
-    with pytest.raises(BadConfig, match="--public"):
+    with pytest.raises(BadConfig, match="is public; say --public"):
         require_pushable(place, public=False)
+
+
+def test_what_is_private_is_not_said_to_become_public(hub: Hub, ann: None) -> None:
+    hub.put("ann/model", {"README.md": b"x"}, private=True)
+    place = Repository("ann/model")
+    require_pushable(place, public=False)
+    with pytest.raises(BadConfig, match="is private, .*make it public on the hub"):
+        require_pushable(place, public=True)
