@@ -188,26 +188,30 @@ class Server:
             raise self._foreign(answer) from error
 
     def _foreign(self, answer: httpx2.Response) -> ClusterNotRunning:
+        location = answer.headers.get("location")
+        to = (
+            f" and points to {location}; if that is its server, use its address" if location else ""
+        )
         return ClusterNotRunning(
             f"{self._url} gave an answer {answer.status_code} that is not of TACL, or of "
-            "another version of it; see which server has this address"
+            f"another version of it{to}; see which server has this address"
         )
 
     def _asked(
         self, verb: str, path: str, headers: dict[str, str], content: dict[str, Any]
     ) -> httpx2.Response:
         content["headers"] = self._headers | headers
-        until = time.monotonic() + RETRY_SECONDS
         found = self._sent(verb, path, content, LOST)
+        until = time.monotonic() + RETRY_SECONDS  # from the first failure: it may have taken long
         while (pause := _pause(found)) is not None and time.monotonic() + pause < until:
             time.sleep(pause)
             # A server was there: if it refuses a connection now, it is being started.
             found = self._sent(verb, path, content, (*LOST, httpx2.ConnectError))
         if isinstance(found, httpx2.HTTPError):
             raise self._silent(found) from found
-        if not found.is_success:
-            raise _raised(found)
-        return found
+        if found.is_success:
+            return found
+        raise self._foreign(found) if (error := _error(found)) is None else _raised(found, *error)
 
     def _sent(
         self, verb: str, path: str, content: dict[str, Any], lost: tuple[type[Exception], ...]
@@ -221,7 +225,8 @@ class Server:
             if isinstance(error, lost):
                 return error
             raise self._silent(error) from error
-        except ValueError as error:  # text that is not UTF-8, or a number that JSON cannot write
+        # Text that is not UTF-8, a number that JSON cannot write, or a path that is too long.
+        except (ValueError, httpx2.InvalidURL) as error:
             raise BadConfig(f"what is asked cannot be sent: {error}") from error
 
     def _silent(self, error: httpx2.HTTPError) -> ClusterNotRunning:
@@ -338,7 +343,7 @@ def _pause(answer: httpx2.Response | httpx2.HTTPError) -> float | None:
         return PAUSE
     if answer.status_code in (429, 503):
         named = answer.headers.get("retry-after", "")
-        return float(named) if named.isdecimal() else PAUSE
+        return max(PAUSE, float(named)) if named.isdecimal() else PAUSE
     if answer.is_success or _error(answer) is not None:
         return None
     return PAUSE if answer.status_code >= 500 or _has_no_application(answer) else None
@@ -349,12 +354,8 @@ def _has_no_application(answer: httpx2.Response) -> bool:
     return answer.status_code == 404 and ROUTES in answer.text
 
 
-def _raised(answer: httpx2.Response) -> TaclError:
+def _raised(answer: httpx2.Response, name: str, message: str) -> TaclError:
     """The error of an answer, of the class that the server raised."""
-    found = _error(answer)
-    if found is None:
-        return ClusterNotRunning(f"an answer {answer.status_code} that is not of TACL")
-    name, message = found
     if (cls := NAMES.get(name)) is not None:
         return cls(message)
     return BadConfig(message) if answer.status_code < 500 else ClusterNotRunning(message)
@@ -364,6 +365,7 @@ def _error(answer: httpx2.Response) -> tuple[str, str] | None:
     """(class, message); None for what is not of TACL."""
     try:
         body = answer.json()
-        return body["error"], body["message"]
+        name, message = body["error"], body["message"]
     except (ValueError, KeyError, TypeError):
         return None
+    return (name, message) if isinstance(name, str) and isinstance(message, str) else None

@@ -9,6 +9,7 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Thread
+from types import SimpleNamespace
 from typing import Any, cast
 
 import httpx2
@@ -16,7 +17,7 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from ray.serve._private import proxy
-from starlette.responses import PlainTextResponse
+from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cluster.client import http as http_client
@@ -364,6 +365,57 @@ def test_whoever_else_answers_is_no_server_of_tacl(answer: str) -> None:
         asker.query("ann", ["what?"])
     with pytest.raises(ClusterNotRunning, match="see which server has this address"):
         Server("http://test", http=TestClient(page)).predict("ann", ["what?"], None)
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (
+            JSONResponse({"error": {"code": 3}, "message": "x"}, 418),
+            "http://test gave an answer 418",
+        ),
+        (
+            JSONResponse({"error": "BadConfig", "message": None}, 422),
+            "http://test gave an answer 422",
+        ),
+        (PlainTextResponse("<html>", 404), "gave an answer 404 .*see which server"),
+        (
+            RedirectResponse("http://other/v1", 301),
+            "301 .* points to http://other/v1; .*its address",
+        ),
+    ],
+)
+def test_whoever_else_refuses_is_no_server_of_tacl(answer: Response, said: str) -> None:
+    asker = client(TestClient(answer, follow_redirects=False), "ann")
+    with pytest.raises(ClusterNotRunning, match=said):
+        asker.status()
+
+
+def test_a_path_that_is_too_long_cannot_be_sent(ann: Client) -> None:
+    with pytest.raises(BadConfig, match="what is asked cannot be sent: .*too long"):
+        ann.task("x" * 70_000)
+
+
+class Slowly:
+    """Answers 503 once, after a minute, and names a pause of no second."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._now, self.asked, self.slept = 0.0, 0, list[float]()
+        clock = SimpleNamespace(monotonic=lambda: self._now, sleep=self.slept.append)
+        monkeypatch.setattr(http_client, "time", clock)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.asked += 1
+        self._now += 60.0 if self.asked == 1 else 0.0
+        first = PlainTextResponse("busy", 503, {"retry-after": "0"})
+        await (first if self.asked == 1 else JSONResponse([]))(scope, receive, send)
+
+
+def test_what_failed_late_is_asked_again_and_not_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = Slowly(monkeypatch)
+    assert list(client(TestClient(slow), "ann").users()) == []
+    assert slow.asked == 2
+    assert slow.slept == [http_client.PAUSE]
 
 
 def test_nobody_there(monkeypatch: pytest.MonkeyPatch) -> None:
