@@ -12,6 +12,7 @@ import math
 import multiprocessing
 import os
 import platform
+import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -25,6 +26,7 @@ import torch.nn.functional as F
 from open_clip.model import CLIP
 from torch import Tensor
 
+from cluster.runtime.processors import cpus
 from jobs.console.progress import counting
 from tacl.embedded import model as embedded
 from tacl.embedded.catalogue import captioned, classes, generate, tasks
@@ -75,8 +77,9 @@ def render(rows: int, seed: int, count: Count) -> tuple[Tensor, list[str]]:
     starts = range(0, rows, PART)
     sizes = [min(PART, rows - start) for start in starts]
     images, captions = [], []
-    processes = min(os.cpu_count() or 1, len(sizes))
-    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
+    processes, spawn = min(cpus(), len(sizes)), multiprocessing.get_context("spawn")
+    deaf = signal.signal, (signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends this process, with no trace
+    with ProcessPoolExecutor(processes, spawn, *deaf) as pool:
         for part, texts in pool.map(captioned, sizes, [seed] * len(sizes), starts):
             images.append(part)
             captions.extend(texts)

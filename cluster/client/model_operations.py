@@ -136,7 +136,8 @@ class ModelOperations(Session):
         it is ready it becomes the user's model, unless they compose something else meanwhile.
 
         Args:
-            progress: receives how many rows are checked, and how many there are.
+            progress: receives how many rows are checked, and how many there are; not over HTTP,
+                where the server checks them.
             data: `fit`, labelled rows of a new task, and `shots`, how many of each class are
                 learned from; or `adapt`, unlabelled inputs; `select`, such as blockwise:2;
                 input_column, label_column and classes as for `submit`.

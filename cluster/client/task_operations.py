@@ -15,7 +15,7 @@ from cluster.client.session import Session, asking
 from cluster.client.waiting import failed, owed, pending, require_success, through_restarts
 from cluster.domain.api import CoordinatorAPI
 from cluster.domain.base import RequestContext
-from cluster.domain.names import checked_name
+from cluster.domain.names import checked_name, checked_task
 from cluster.domain.receipts import GrownShard, RemovedTask, Submitted
 from cluster.domain.status import NAMED, ClusterStatus, Event
 from cluster.domain.tasks import Options, Reading
@@ -65,6 +65,8 @@ class TaskOperations(Session):
                 frame or table, a dict of columns, a list of dicts or of (input, class) pairs.
             templates: prompts with {} for the class name.
             request_id: within a week the same id gives the same answer; nothing is done twice.
+            progress: receives how many rows are checked, and how many there are; not over HTTP,
+                where the server checks them.
             read: receives how the data were understood.
             agree: receives the classes before anything is stored, and may raise. Rows that are sent
                 again are read again first: then `read` and `agree` are called once more.
@@ -81,11 +83,14 @@ class TaskOperations(Session):
 
         reading, training = parted(options)
         chosen = possible(Options, training)
+        if self._server is None:  # else the server knows the owner
+            checked_task(name, owner or self.user, private)
         checked_name(name)
         prompts = checked_templates(listed(templates, "templates"))
         said: dict[str, Any] = {"reading": reading, "templates": prompts}
         if self._server is not None:
-            with uploadable(data, {"owner": owner, "vector": vector}) as path:
+            not_there = {"owner": owner, "vector": vector, "read": read, "agree": agree}
+            with uploadable(data, not_there) as path:
                 sent = self.context(request_id), name, path, private, chosen
                 return _unless_the_same(partial(self._server.upload, *sent, **said), again)
         context = self._admitted(name, request_id)

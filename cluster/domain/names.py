@@ -26,7 +26,13 @@ def checked_alias(name: str) -> str:
 
 def checked_task(name: str, owner: str, private: bool) -> str:
     """The name itself. That of a private task must begin with its owner's, so that nobody else
-    learns that it is taken: otherwise BadName."""
+    learns that it is taken: otherwise BadName, as where no name may begin with its owner's."""
+    if private and not NAME.fullmatch(owner):
+        raise BadName(
+            f"{owner!r} cannot own a private task: its name begins with the owner's, which must be "
+            "of letters, digits, '_', '.' and '-'. Say --owner NAME (Python: owner); only this "
+            "user sees the task then. To see it yourself, work as NAME (LOGNAME; Python: user)"
+        )
     if private and namespace(name) != owner:
         right = f"{owner}.{name.rpartition('.')[2]}"
         raise BadName(f"{name}: the name of a private task begins with yours: {right}")

@@ -97,7 +97,6 @@ def verb(
     group: str,
     of: typer.Typer = app,
     declared: Sequence[Declared] = (),
-    home: bool = True,
     **settings: Any,
 ) -> Callable[[Callable[..., Told | None]], Callable[..., None]]:
     """Make a command of `tacl`; an error prints one message and exits with the code of its class.
@@ -105,8 +104,8 @@ def verb(
     The function takes the command's own flags, and first, as `client`, the client of `--home`. It
     returns the answer to print, or takes `as_json` and prints everything itself.
 
-    `declared`: flags that the function takes as `**keywords` (`jobs.cli.options`). `home`: whether
-    the command has `--home`.
+    `declared`: flags that the function takes as `**keywords` (`jobs.cli.options`). A command has
+    `--home` if its function takes `client`.
     """
 
     def decorate(function: Callable[..., Told | None]) -> Callable[..., None]:
@@ -120,12 +119,14 @@ def verb(
                 options |= {"client": client(home)} if "client" in own.parameters else {}
                 if told := function(**options):
                     tell(told[0], as_json, told[1])
+                print(end="", flush=True)  # a full disk behind stdout is seen here, not at exit
             except TaclError as error:
                 refuse(error, as_json)
             except OSError as error:
                 from cluster.client.session import default_home
 
                 if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                    _drop_unwritten()
                     said = f"there is no room for what is written ({error.strerror})"
                     full = StorageUnavailable(f"{said}; free some, then repeat what you asked")
                     refuse(full, as_json)
@@ -142,7 +143,7 @@ def verb(
 
         def signed() -> Callable[..., None]:
             given = [one for options in declared for one in options()]
-            command.__signature__ = _signature(own, home, given)  # type: ignore[attr-defined]
+            command.__signature__ = _signature(own, given)  # type: ignore[attr-defined]
             return command
 
         if not declared:
@@ -188,12 +189,11 @@ def detachable() -> AbstractContextManager[None]:
     return ending("detached; the work goes on in the cluster: tacl status")
 
 
-def _signature(
-    own: inspect.Signature, home: bool, declared: Sequence[inspect.Parameter]
-) -> inspect.Signature:
+def _signature(own: inspect.Signature, declared: Sequence[inspect.Parameter]) -> inspect.Signature:
     """Arguments; then flags: those declared elsewhere, the function's own, those of all verbs."""
     tells = own.return_annotation is not None or "as_json" in own.parameters
-    shared = [("home", Home, None)] * home + [("as_json", Json, False)] * tells
+    shared = [("home", Home, None)] * ("client" in own.parameters)
+    shared += [("as_json", Json, False)] * tells
     common = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=value, annotation=flag)
         for name, flag, value in shared
@@ -221,6 +221,14 @@ def refuse(error: TaclError, as_json: bool) -> NoReturn:
     else:
         print(f"error: {error}", file=sys.stderr)
     raise typer.Exit(code)
+
+
+def _drop_unwritten() -> None:
+    """What stdout has no room for is dropped: Python would try again at exit, and exit with 120."""
+    try:
+        print(end="", flush=True)
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def client(home: Path | None) -> Client:

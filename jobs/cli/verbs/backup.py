@@ -41,7 +41,7 @@ def _backed_up(found: BackedUp) -> str:
     )
 
 
-@verb("cluster", home=False)
+@verb("cluster")
 def restore(
     source: Annotated[str, argument("SOURCE", f"Where a backup is: {PLACE}.")],
     place: Annotated[

@@ -131,7 +131,7 @@ def learners(
     return _run(lambda say: bench_learners(runs, steps, rounds, say), "learners")
 
 
-@verb("bench", of=bench, home=False)
+@verb("bench", of=bench)
 def verbs(rounds: Rounds = 5, out: Out = None) -> Told:
     """Seconds that a person waits for each verb, on a cluster of its own."""
     from jobs.benchmarks.verbs import bench_verbs, markdown
@@ -170,7 +170,7 @@ def gpu(out: Out = None) -> Told:
     return _kept(found, markdown(found, torch.cuda.get_device_name()), out)
 
 
-@verb("bench", of=bench, home=False)
+@verb("bench", of=bench)
 def registry(
     size: Annotated[
         Literal["tenth", "full", "both"],
@@ -340,7 +340,7 @@ def _counts(flag: str, text: str) -> list[int]:
     return [_count(flag, part) for part in text.split(",")]
 
 
-@verb("bench", of=bench, home=False)
+@verb("bench", of=bench)
 def residency(
     vectors: Annotated[int, number("Vectors of all tasks.", 20)] = 2000,
     users: Annotated[int, number("Users, each with a recipe.")] = 10_000,

@@ -10,7 +10,7 @@ from jobs.cli.app import Json, Told, ending, verb
 from jobs.cli.options import flag, number, place
 
 
-@verb("embedded base model", home=False)
+@verb("embedded base model")
 def demo(
     keep: Annotated[
         Path | None,

@@ -16,7 +16,7 @@ from tacl.errors import BadConfig, DataNotFound
 from tacl.training.config import Precision
 
 
-@verb("tables", home=False)
+@verb("tables")
 def reproduce(
     name: Annotated[str, argument("NAME", "Name of the table: addition, continual, ...")],
     suite: Annotated[str, option("S", "Suite of tasks: text8, text14, vision8, clip8.")],

@@ -267,7 +267,8 @@ def remove(
     """
     if purge and asking.is_person():
         said = f"The bytes of {name} are erased for ever, and models that use it stop working."
-        typer.confirm(f"{said}\nErase them?", abort=True, err=True)
+        if not asking.confirmed(f"{said}\nErase them?"):
+            raise typer.Abort
     with console.progress.saying(f"{'erasing' if purge else 'removing'} {name}"):
         found = client.remove(name, purge)
     return found, _removed

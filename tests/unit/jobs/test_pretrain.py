@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+import signal
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 import torch
 
+from jobs import pretrain as module
 from jobs.pretrain import PretrainConfig, batches, pretrain
 from tacl.embedded import model
 from tacl.errors import BadConfig
@@ -59,3 +62,22 @@ def test_a_folder_that_may_not_be_written_is_refused_before_anything_is_drawn(
     monkeypatch.setattr("jobs.pretrain.render", lambda *_: pytest.fail("pictures are drawn"))
     with pytest.raises(BadConfig, match="may not write into; name another"):
         pretrain(TINY, tmp_path)
+
+
+def test_pictures_are_drawn_by_as_many_processes_as_there_are_cpus_which_no_ctrl_c_reaches(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = list[tuple[object, ...]]()
+
+    class Pool(ThreadPoolExecutor):
+        def __init__(self, *given: object) -> None:
+            made.append(given)
+            super().__init__(1)
+
+    monkeypatch.setattr(module, "ProcessPoolExecutor", Pool)
+    monkeypatch.setattr(module, "cpus", lambda: 2)
+    monkeypatch.setattr(module, "PART", 1)
+    module.render(3, 0, lambda done, total: None)
+    ((processes, _, initializer, given),) = made
+    assert processes == 2
+    assert (initializer, given) == (signal.signal, (signal.SIGINT, signal.SIG_IGN))

@@ -182,6 +182,8 @@ def test_what_belongs_to_the_machine_of_the_home_is_refused(ann: Client, data: P
         ann.refresh("news")
     with pytest.raises(BadConfig, match="owner: not over HTTP"):
         ann.submit("news", data, owner="bob")
+    with pytest.raises(BadConfig, match="read, agree: not over HTTP"):
+        ann.submit("news", data, read=print, agree=print)
     with pytest.raises(DataNotFound, match="uploaded"):
         ann.submit("news", "no/such/file.csv")
     with pytest.raises(NotAllowed, match="export reads the files of a home"):

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from cluster.domain.names import LONGEST, checked_alias, did_you_mean, no_such
+from cluster.domain.names import LONGEST, checked_alias, checked_task, did_you_mean, no_such
 from tacl.compose.terms import parse_term
 from tacl.errors import BadName
 
@@ -48,3 +48,10 @@ def test_a_close_name_is_found_behind_many_others() -> None:
     assert did_you_mean("flwers", [f"n{i}" for i in range(300)] + ["flowers"]) == (
         " (did you mean flowers?)"
     )
+
+
+@pytest.mark.parametrize("name", ["faces", "jo@corp.com.faces"])
+def test_an_owner_whose_name_no_task_may_begin_with_is_told_so(name: str) -> None:
+    with pytest.raises(BadName, match=r"'jo@corp.com' cannot own a private task.*--owner"):
+        checked_task(name, "jo@corp.com", private=True)
+    assert checked_task("faces", "jo@corp.com", private=False) == "faces"

@@ -6,7 +6,6 @@ import getpass
 import sys
 from io import StringIO
 from pathlib import Path
-from typing import TextIO
 
 import pytest
 from typer.testing import CliRunner
@@ -85,11 +84,11 @@ def test_what_is_erased_for_ever_is_asked_about_on_a_terminal(
     tacl: Tacl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ok(tacl("submit", "faces", "--data", "data.csv", "--refresh", "never"))
-    monkeypatch.setattr(asking, "is_person", lambda: True)
+    monkeypatch.setattr(asking, "_is_terminal", lambda stream: True)
     refused = tacl("remove", "faces", "--purge")  # nobody answers
     assert refused.exit_code == 1
     assert "Erase them?" in refused.stderr
-    monkeypatch.setattr(asking, "is_person", lambda: False)
+    monkeypatch.setattr(asking, "_is_terminal", lambda stream: False)
     assert "its bytes are erased" in ok(tacl("remove", "faces", "--purge"))
 
 
@@ -98,19 +97,26 @@ class Terminal(StringIO):
         return True
 
 
-def test_only_who_sees_a_question_and_can_answer_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    def is_person(stdin: TextIO | None, stderr: TextIO | None) -> bool:
-        with monkeypatch.context() as patch:
-            patch.setattr(sys, "stdin", stdin)
-            patch.setattr(sys, "stderr", stderr)
-            return asking.is_person()
-
+def test_only_who_can_answer_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     ended = Terminal()
     ended.close()
-    assert is_person(Terminal(), Terminal())
-    for other in (None, ended, StringIO()):
-        assert not is_person(other, Terminal())
-        assert not is_person(Terminal(), other)
+    for stdin, answers in ((Terminal(), True), (None, False), (ended, False), (StringIO(), False)):
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "stdin", stdin)
+            assert asking.is_person() is answers
+
+
+@pytest.mark.parametrize("shows", [True, False])
+def test_a_question_is_on_the_terminal_wherever_stderr_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shows: bool
+) -> None:
+    monkeypatch.setattr(asking, "TERMINAL", str(tmp_path / "terminal"))
+    monkeypatch.setattr(sys, "stdin", StringIO("y\n"))
+    stderr = Terminal() if shows else StringIO()
+    monkeypatch.setattr(sys, "stderr", stderr)
+    assert asking.confirmed("Erase them?")
+    assert ("Erase them?" in stderr.getvalue()) == shows
+    assert shows or "Erase them?" in (tmp_path / "terminal").read_text()
 
 
 def test_a_file_that_cannot_be_read_is_a_refusal_where_the_command_names_it(

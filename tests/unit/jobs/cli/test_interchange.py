@@ -117,7 +117,7 @@ def test_rows_that_a_task_has_are_asked_about_as_for_submit(
     tacl("import", "cars", "m", "--data", "x")
     assert client.asked["again"]("vans has exactly these rows") is False  # nobody is there
     monkeypatch.setattr(asking, "is_person", lambda: True)
-    monkeypatch.setattr(asking.typer, "confirm", lambda said, err: "vans has" in said)
+    monkeypatch.setattr(asking, "confirmed", lambda said: "vans has" in said)
     assert client.asked["again"]("vans has exactly these rows") is True
     tacl("import", "cars", "m", "--data", "x", "--again")
     assert client.asked["again"] is True

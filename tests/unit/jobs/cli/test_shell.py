@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import runpy
 import subprocess
 import sys
 from io import BytesIO, TextIOWrapper
@@ -14,9 +16,10 @@ from typer.testing import CliRunner
 
 from cluster.client.client import Client
 from cluster.domain.operations import StartedCluster
+from cluster.errors import exit_code
 from jobs.cli import app, main
-from tacl.errors import BadConfig
-from tests.support.command_line import Tacl, ok
+from tacl.errors import BadConfig, StorageUnavailable
+from tests.support.command_line import Tacl, command_of, flags_of, ok
 
 
 def test_the_home_may_be_named_before_the_verb(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,3 +172,35 @@ def test_names_are_of_the_home_before_the_verb(monkeypatch: pytest.MonkeyPatch) 
     environment = {"_TACL_COMPLETE": "complete_bash", **words}
     CliRunner().invoke(main.app, [], env=environment, prog_name="tacl")
     assert asked == [Path("/a")]
+
+
+def test_a_full_disk_behind_the_answer_is_a_refusal() -> None:
+    program = (
+        "from jobs.cli import main; from cluster.client.client import Client\n"
+        "Client.logs = lambda *_: []; main.main()"
+    )
+    command = [sys.executable, "-c", program, "logs", "x", "--json"]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == exit_code(StorageUnavailable(""))
+    assert json.loads(done.stderr)["message"].startswith("there is no room for what is written")
+
+
+def test_an_interrupt_while_verbs_are_imported_leaves_no_trace(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupted(name: str) -> NoReturn:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("importlib.import_module", interrupted)
+    with pytest.raises(SystemExit) as stop:
+        runpy.run_module("jobs.cli.main")
+    assert stop.value.code == 130
+    assert stop.value.__suppress_context__
+
+
+def test_only_what_asks_a_home_has_the_flag_for_it() -> None:
+    for words in (["pretrain"], ["bench", "step"], ["bench", "scale"], ["restore"]):
+        assert "--home" not in flags_of(command_of(words)[0])
+    for words in (["status"], ["bench", "arrivals"]):
+        assert "--home" in flags_of(command_of(words)[0])
