@@ -119,7 +119,7 @@ def _tasks(card: Card) -> str:
         "these files | test rows |\n|---|---|---|---|---|---|---|---|\n"
     )
     target = card.model.target
-    known = {row.task: f"{len(row.classes)} | {_coefficient(row.term)}" for row in card.rows}
+    known = {row.task: f"{len(row.classes)} | {_coefficients(card, row.task)}" for row in card.rows}
     known |= {target.name: f"{len(target.classes)} | fitted"} if target else {}
     lines = list[str]()
     for task, one in _measured(card).items():
@@ -135,6 +135,14 @@ def _tasks(card: Card) -> str:
 def _line(*cells: str) -> str:
     """A row of a table."""
     return f"| {' | '.join(cells)} |"
+
+
+def _coefficients(card: Card, task: str) -> str:
+    """Those of all versions of the task's vector that the model adds."""
+    terms = [row.term for row in card.rows if row.task == task]
+    if len(terms) == 1:
+        return _coefficient(terms[0])
+    return ", ".join(f"{_coefficient(term)} (v{term.vector.version})" for term in terms)
 
 
 def _coefficient(term: RecipeTerm) -> str:
@@ -235,7 +243,8 @@ features = {POOLINGS[str(card.inputs["pooling"])]}
 
 
 def _heads(card: Card) -> str:
-    shown = "\n".join(f"- {row.task}: {', '.join(row.classes)}" for row in card.rows)
+    classes = {row.task: ", ".join(row.classes) for row in card.rows}
+    shown = "\n".join(f"- {task}: {names}" for task, names in classes.items())
     return (
         "`heads.safetensors` holds a matrix for every task, `TASK.weight` [classes, D], and "
         "classes and scales s as JSON in its metadata; logits are s · W f / |f|.\n\n"

@@ -224,3 +224,14 @@ def test_what_a_card_says() -> None:
     exact = text_of(card(backbone, "open_clip", regime="ordinary"))
     assert "approximation" not in exact
     assert "the exact model" in exact
+
+
+def test_two_versions_of_a_task_are_one_line_of_the_table() -> None:
+    one = card(load_backbone("embedded"), "open_clip")
+    (row,) = one.rows
+    earlier = row.term.vector.model_copy(update={"version": 1})
+    other = dataclasses.replace(row, term=RecipeTerm(coefficient=0.7, vector=earlier))
+    text = text_of(dataclasses.replace(one, rows=(row, other)))
+    assert "| trees | 2 | -0.5 (v2), 0.7 (v1) |" in text
+    assert text.count("- trees: ash, birch\n") == 1
+    assert "moved by 2 task vectors" in text
