@@ -15,6 +15,7 @@ from typing import Any
 from jobs.benchmarks.compose import COUNTS, bench_compose
 from jobs.benchmarks.evaluate import bench_evaluate
 from jobs.benchmarks.learners import bench_learners
+from jobs.benchmarks.query import ROWS, bench_query
 from jobs.benchmarks.refresh import bench_refresh
 from jobs.benchmarks.step import bench_step
 from jobs.benchmarks.submit import bench_submit
@@ -52,6 +53,7 @@ BENCHES = {
     "evaluate": Benchmark("evaluate", partial(bench_evaluate, "embedded", 64, 5)),
     "refresh": Benchmark("refresh", partial(bench_refresh, "hf:minilm", 3)),
     "refresh_lite0": Benchmark(f"refresh --model '{LITE}'", partial(bench_refresh, LITE, 3)),
+    "query": Benchmark("query", lambda device, say: bench_query(11, say)),
     "submit": Benchmark("submit", lambda device, say: bench_submit(3, say)),
     "learners": Benchmark(
         f"learners --runs {QUEUED} --steps {STEPS} --rounds 2",
@@ -105,6 +107,7 @@ STRICT = of("ratio_to_ordinary", "ours_strict")
 TWO_JVP, TO_TRAINING = of("speedup_over_two_jvp"), of("ratio_to_training")
 TO_COPY = {count: of("sum", str(count), "ratio_to_copy") for count in COUNTS}
 ATLAS = of("atlas", "ratio_to_ideal")
+ONE, SOME = of("ratio_1"), of(f"ratio_{ROWS}")
 BEYOND = "submit to ready, beyond training and bare imports, seconds"
 REUSED = (
     f"{QUEUED} queued trainings of {STEPS} steps: a process for each / reused ones that share θ0"
@@ -127,6 +130,8 @@ GOALS = (
     Goal("all pairs: dual passes / cached", "", "evaluate", of("speedup"), 20.0, True),
     Goal("refresh / training of 200 steps, MiniLM", "0.079", "refresh", TO_TRAINING, 0.2),
     Goal("the same, EfficientNet-Lite0 96 px", "0.079", "refresh_lite0", TO_TRAINING, 0.2),
+    Goal("query of 1 input, fitted heads / those of the training", "", "query", ONE, 1.05),
+    Goal(f"the same, {ROWS} inputs", "", "query", SOME, 1.05),
     Goal(BEYOND, "", "submit", of("overhead_s"), 3.0),
     Goal(REUSED, "", "learners", of("sooner"), 1.5, at_least=True),
 )

@@ -120,6 +120,14 @@ def submit(runs: Annotated[int, number("Tasks, one after another.")] = 3) -> Tol
 
 
 @verb("bench", of=bench)
+def query(rounds: Rounds = 11) -> Told:
+    """A query with fitted heads and *none of these*, against one with the heads of the training."""
+    from jobs.benchmarks.query import bench_query
+
+    return _run(lambda say: bench_query(rounds, say), "query")
+
+
+@verb("bench", of=bench)
 def learners(
     runs: Annotated[int, number("Trainings that wait in the queue.", 2)] = 8,
     steps: Annotated[int, number("Optimizer steps of each training.")] = 100,

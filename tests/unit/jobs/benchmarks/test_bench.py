@@ -14,8 +14,20 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from cluster.api.service import Answered, Question
 from cluster.errors import exit_code
-from jobs.benchmarks import compose, evaluate, learners, refresh, report, step, submit, timing
+from cluster.serving.predictor import Predictor
+from jobs.benchmarks import (
+    compose,
+    evaluate,
+    learners,
+    query,
+    refresh,
+    report,
+    step,
+    submit,
+    timing,
+)
 from jobs.benchmarks.encoders import Subject, subject
 from jobs.benchmarks.timing import MadeBytes
 from jobs.cli.main import app
@@ -198,6 +210,31 @@ def test_bench_evaluate_finds_additions_much_faster() -> None:
     found = answer("evaluate", "--rows", "16", "--rounds", "1")
     assert found["speedup"] > 20
     assert found["pairs"] == 28
+
+
+def test_a_query_with_fitted_heads_is_compared_with_one_without(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = list[Question]()
+    real = Predictor.ask
+
+    def ask(predictor: Predictor, question: Question) -> Answered:
+        asked.append(question)
+        return real(predictor, question)
+
+    monkeypatch.setattr(Predictor, "ask", ask)
+    monkeypatch.setattr(query, "TASKS", 2)
+    monkeypatch.setattr(query, "REPEATED", 1)
+    found = query.bench_query(1, lambda done, total: None)
+    assert found["ratio_1"] == pytest.approx(found["fitted_1_s"] / found["trained_1_s"])
+    assert {(one.model.digest, len(one.inputs)) for one in asked} == {
+        (digest, rows) for digest in ("trained", "fitted") for rows in (1, query.ROWS)
+    }
+    models = {one.model.digest: one.model for one in asked}
+    heads = {name: {term.vector.head_blob for term in one.terms} for name, one in models.items()}
+    assert heads["fitted"].isdisjoint(heads["trained"])
+    assert models["fitted"].novelty is not None
+    assert models["trained"].novelty is None
 
 
 def test_additions_and_dual_passes_evaluate_the_same() -> None:
