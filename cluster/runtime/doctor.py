@@ -154,7 +154,7 @@ def _home(home: Home) -> Check:
         ok = home.blobs().exists(settings.generic.digest)
     except TaclError as error:
         return Check(check="home", ok=False, found=str(error), advice="restore it from a backup")
-    lost = "" if ok else f"; the generic samples are not in {settings.blobs}"
+    lost = "" if ok else f"; the generic samples are not in {home.store}"
     found, advice = f"{home.path}: base {settings.base.spec}", "restore the blobs from a backup"
     return Check(check="home", ok=ok, found=found + lost, advice=advice)
 
@@ -274,7 +274,7 @@ def damage(home: Home, references: Callable[[], NeededFiles] | None = None) -> I
                 blobs.verify(digest)
             except (CorruptBlob, OSError) as error:  # of a disk, or it belongs to another user
                 yield f"{what}: {error}"
-        store = Storage(settings.blobs)
+        store = Storage(home.store)
         if store.is_local:  # a blob of the caller, perhaps root, would close a folder to others
             yield from unwritable(Path(store.root))
         else:

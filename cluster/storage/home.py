@@ -42,7 +42,7 @@ class Settings(Message):
 
     base: Base
     generic: BlobRef  # the generic shard
-    blobs: str  # URI of the blob store
+    blobs: str  # URI of the blob store when this was written; `Home.store` says where it is
     storage: str | None = None  # URI of blobs, checkpoints, a copy of this; None: the home itself
     registry: str | None = None  # URL; None: SQLite in the home
     precision: Precision = "float32"  # of passes on CPUs, if none is requested
@@ -186,12 +186,19 @@ class Home:
             )
         return settings
 
-    def blobs(self) -> Blobs:
-        """The store that the settings name; ClusterNotRunning before the first `tacl up`."""
+    @property
+    def store(self) -> str:
+        """A directory or the URI of the blob store; ClusterNotRunning before the first `tacl up`.
+        Without a storage it is in the home, which may have been copied or renamed since."""
         settings = self.founded()
+        return settings.blobs if settings.storage is not None else str(self.path / "blobs")
+
+    def blobs(self) -> Blobs:
+        """The blob store; ClusterNotRunning before the first `tacl up`."""
+        store = self.store
         from cluster.storage.blobs import Blobs
 
-        return Blobs(settings.blobs, cache=self.path / "cache" / "blobs")
+        return Blobs(store, cache=self.path / "cache" / "blobs")
 
     def running(self) -> Running | None:
         """The cluster that serves this home; None if none does, for example if it was killed."""

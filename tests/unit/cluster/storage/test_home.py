@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import shutil
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from cluster.coordinator import garbage
 from cluster.domain.base import Base, BlobRef
+from cluster.registry import Registry
+from cluster.runtime.doctor import damage
 from cluster.storage import home as homes
 from cluster.storage.home import Founding, Home, Settings, require_founder
 from tacl.errors import BadConfig, HomeInUse
+from tests.support.fakes import new_home
+from tests.support.lost import make_old
 
 
 def test_a_home_that_others_could_enter_is_closed(tmp_path: Path) -> None:
@@ -70,3 +77,26 @@ def test_a_home_of_before_whose_registry_has_a_secret_shows_it_to_nobody(tmp_pat
         require_founder(Home(tmp_path), Founding(registry="postgresql://u@other/x"))
     assert "secret" not in str(refused.value)
     require_founder(Home(tmp_path), Founding(registry="postgresql://u@h/x"))  # it is that one
+
+
+def test_a_copy_of_a_home_collects_no_garbage_in_the_original(tmp_path: Path) -> None:
+    original, copy = new_home(tmp_path / "home"), Home(tmp_path / "copy")
+    shutil.copytree(original.path, copy.path)
+    newer = original.blobs().put(b"a vector that the copy does not know")
+    make_old(original.blobs().local_path(newer))
+    with closing(Registry(copy.registry_url)) as registry:
+        assert garbage.scan(copy, registry).blobs == []
+    garbage.delete(copy, {newer})
+    garbage.remove(copy, {newer})
+    assert original.blobs().read(newer)
+    own = copy.blobs().put(b"of the copy")
+    assert not original.blobs().exists(own)
+
+
+def test_a_home_that_was_renamed_finds_its_blobs(tmp_path: Path) -> None:
+    kept = new_home(tmp_path / "home").blobs().put(b"a vector")
+    (tmp_path / "home").rename(tmp_path / "renamed")
+    home = Home(tmp_path / "renamed")
+    assert home.blobs().read(kept) == b"a vector"
+    assert list(damage(home)) == []
+    assert not (tmp_path / "home").exists()
