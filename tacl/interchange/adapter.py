@@ -22,7 +22,13 @@ from torch import Tensor, nn
 
 from tacl.backbone import Backbone
 from tacl.errors import BadCheckpoint
-from tacl.interchange.checkpoint import ImportedVector, change, classifier_rows, require_like
+from tacl.interchange.checkpoint import (
+    ImportedVector,
+    change,
+    classifier_rows,
+    require_float,
+    require_like,
+)
 from tacl.interchange.names import matched
 from tacl.interchange.reading import read_tensors
 from tacl.vectors import Block, Dense, LowRank, TaskVector
@@ -85,7 +91,12 @@ def vector_of_adapter(task: str, backbone: Backbone, folder: Path) -> ImportedVe
             f"the adapter {folder} changes {list(layers)[:3] or 'no layer'}, and nothing of the "
             f"base model {backbone.spec}; give an adapter of this base"
         )
-    if not any(bool(block.dense().any()) for block in blocks.values()):
+    is_trained = False
+    for name, block in blocks.items():  # products of finite factors may be infinite
+        value = block.dense()
+        require_like(name, value, theta0[name])
+        is_trained |= bool(value.any())
+    if not is_trained:
         raise BadCheckpoint(f"the adapter {folder} changes nothing: it was never trained")
     vector = TaskVector(task, backbone.digest, "ordinary", blocks)
     aside = {key: others[key] for key in found.aside if key in others}
@@ -153,6 +164,7 @@ class AdapterLayer:
     def part(self, name: str) -> Tensor:
         if name not in self.parts:
             raise BadCheckpoint(f"the adapter has no {name} of {self.name}, and the rest of it")
+        require_float(f"{name} of {self.name}", self.parts[name])
         return self.parts[name]
 
     def matrix(self, name: str) -> Tensor:
@@ -176,6 +188,12 @@ def _layers(tensors: Mapping[str, Tensor]) -> tuple[dict[str, AdapterLayer], dic
             raise BadCheckpoint(f"the adapter's {key} is no part of a linear or convolution layer")
         else:
             others[key.replace(".base_layer.", ".").replace(".modules_to_save.", ".")] = value
+    twice = [name for name in layers if f"{name}.weight" in others]
+    if twice:
+        raise BadCheckpoint(
+            f"the adapter has weights in full and LoRA matrices of {twice[:3]}; merge it "
+            "(merge_and_unload) and import the checkpoint"
+        )
     return layers, others
 
 

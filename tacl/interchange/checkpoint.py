@@ -18,6 +18,8 @@ from tacl.interchange.reading import read_tensors
 from tacl.vectors import Dense, Params, TaskVector
 
 CLASSIFIER = re.compile(r"(.*\.)?(classifier(\.out_proj)?|score|head(\.fc)?|fc)\.weight")
+# Narrower weights, and integers, are numbers only together with scales, which are not read.
+WEIGHTS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 KIN = 0.5  # cosine of theta and theta0; fine-tuning stays near 1, another pre-training is near 0
 
 
@@ -65,14 +67,27 @@ def change(value: Tensor, theta0: Tensor) -> Tensor:
 
 
 def require_like(name: str, value: Tensor, theta0: Tensor) -> None:
-    """Raises BadCheckpoint for a shape other than theta0's, and for infinities or NaN."""
+    """Raises BadCheckpoint for a shape other than theta0's, for weights that are no floating-point
+    numbers of 16 bits or more, and for what is infinite or NaN, also as float32."""
     if value.shape != theta0.shape:
         raise BadCheckpoint(
             f"{name} has shape {list(value.shape)}, and {list(theta0.shape)} in the base; give a "
             "checkpoint of this base"
         )
-    if value.is_floating_point() and not bool(torch.isfinite(value).all()):
-        raise BadCheckpoint(f"{name} holds infinities or NaN")
+    if not theta0.is_floating_point():
+        return
+    require_float(name, value)
+    if not bool(torch.isfinite(value.float()).all()):
+        raise BadCheckpoint(f"{name} holds infinities or NaN, or what float32 cannot hold")
+
+
+def require_float(name: str, value: Tensor) -> None:
+    """Raises BadCheckpoint unless the weights are floating-point numbers of 16 bits or more."""
+    if value.dtype not in WEIGHTS:
+        raise BadCheckpoint(
+            f"{name} holds {str(value.dtype).removeprefix('torch.')}; give the weights as "
+            "floating-point numbers of 16 bits or more, dequantised"
+        )
 
 
 def _changes(theta: Mapping[str, Tensor], theta0: Mapping[str, Tensor]) -> Params:

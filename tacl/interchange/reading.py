@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,7 @@ def _safetensors(path: Path) -> Params:
 
 def _weights_only(path: Path) -> Params:
     """The tensors of a PyTorch file, by the loader that creates nothing but tensors."""
+    _require_unpacked(path)
     try:
         found: Any = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
@@ -90,7 +92,38 @@ def _weights_only(path: Path) -> Params:
     tensors = nested[0] if nested and not _is_tensors(found) else found
     if not _is_tensors(tensors):
         raise BadCheckpoint(f"{path} is no dictionary of tensors; save a model's state_dict()")
+    odd = [name for name, value in tensors.items() if not _is_plain(value)]
+    if odd:
+        raise BadCheckpoint(
+            f"{path} holds tensors that are sparse, quantised or not whole, such as {odd[:3]}; "
+            "save plain ones"
+        )
     return _unwrapped(tensors)
+
+
+def _require_unpacked(path: Path) -> None:
+    """Raises BadCheckpoint for a compressed file, which could become any size in memory; PyTorch
+    writes none."""
+    with path.open("rb") as stream:
+        if stream.read(4) != b"PK\x03\x04":  # by which PyTorch, too, knows an archive
+            return
+    try:
+        with zipfile.ZipFile(path) as file:
+            members = file.infolist()
+    except (zipfile.BadZipFile, NotImplementedError, ValueError, EOFError) as error:
+        raise BadCheckpoint(f"{path} is not a complete PyTorch file: {error}") from error
+    is_packed = any(member.compress_type != zipfile.ZIP_STORED for member in members)
+    if is_packed or sum(member.file_size for member in members) > path.stat().st_size:
+        raise BadCheckpoint(
+            f"{path} is compressed, and could become any size in memory; save it with torch.save"
+        )
+
+
+def _is_plain(value: Tensor) -> bool:
+    """Whether the file has each of its numbers: not one that stands for many, for example."""
+    is_dense = value.layout is torch.strided and not (value.is_quantized or value.is_nested)
+    is_here = is_dense and value.device.type == "cpu"
+    return is_here and value.nbytes <= value.untyped_storage().nbytes()
 
 
 def _is_tensors(found: Any) -> bool:

@@ -29,6 +29,9 @@ def gpt2(tmp_path_factory: pytest.TempPathFactory) -> Backbone:
     return load_backbone(f"hf:{bases.gpt2(tmp_path_factory.mktemp('gpt2'))}?size=32")
 
 
+KEY = "base_model.model.encoder.layer.0.attention.self.query.lora_A.weight"
+
+
 def adapted(base: str, folder: Path, model: str = "AutoModel", **settings: Any) -> Any:
     """A trained adapter in the folder, as PEFT saves it; the model that PEFT merges it into."""
     import transformers
@@ -191,6 +194,18 @@ def test_lengths_are_of_the_base_and_finite(
         vector_of_adapter("x", bert, tmp_path)
 
 
+def test_lengths_of_rows_without_any_are_refused(bert: Backbone, tmp_path: Path) -> None:
+    """W0 + BA is 0, and DoRA divides by its length."""
+    adapted(base_of(bert), tmp_path, use_dora=True, r=16, lora_alpha=16)
+    path = tmp_path / WEIGHTS[0]
+    layer = KEY.removesuffix("lora_A.weight")
+    theta0_OI = bert.encoder.state_dict()["model.encoder.layer.0.attention.self.query.weight"]
+    zero = {f"{layer}lora_A.weight": torch.eye(16), f"{layer}lora_B.weight": -theta0_OI}
+    save_file({**load_file(path), **zero}, path)
+    with pytest.raises(BadCheckpoint, match="query.weight holds infinities or NaN"):
+        vector_of_adapter("x", bert, tmp_path)
+
+
 Tensors = dict[str, torch.Tensor]
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "another type": ({"peft_type": "IA3"}, "type IA3"),
@@ -228,7 +243,6 @@ def test_configurations_that_are_refused(bert: Backbone, case: str, tmp_path: Pa
         vector_of_adapter("x", bert, tmp_path)
 
 
-KEY = "base_model.model.encoder.layer.0.attention.self.query.lora_A.weight"
 Change = Callable[[Tensors], Tensors]
 BROKEN: dict[str, tuple[Change, str]] = {
     "a half": (lambda t: {k: v for k, v in t.items() if k != KEY}, "no lora_A.weight"),
@@ -251,6 +265,15 @@ BROKEN: dict[str, tuple[Change, str]] = {
         "lora_embedding_A is no part",
     ),
     "not finite": (lambda t: {**t, KEY: t[KEY] / 0}, "infinities"),
+    "codes": (lambda t: {**t, KEY: (100 * t[KEY]).to(torch.int8)}, "lora_A.* holds int8"),
+    "a product that is not finite": (
+        lambda t: {k: torch.full_like(v, 1e30) for k, v in t.items()},
+        "infinities",
+    ),
+    "in full and by matrices": (
+        lambda t: {**t, KEY.replace("lora_A", "base_layer"): torch.ones(16, 16)},
+        r"in full and LoRA matrices of \['encoder.layer.0.attention.self.query'\]",
+    ),
     "other names": (lambda t: {k.removeprefix("base_"): v for k, v in t.items()}, "begin with"),
     "nothing": (lambda t: {}, "changes no layer"),
 }
