@@ -120,10 +120,10 @@ def checked(work: orders.Work, outcome: Finished, blobs: Blobs) -> Outcome:
     result = outcome.result
     if not isinstance(result, RESULTS[work.kind]):
         return Raised(f"a {work.kind} was answered with {type(result).__name__}")
-    if isinstance(result, orders.Trained | orders.Refreshed) and not _is_finite(result.pairs):
+    if isinstance(result, orders.Trained | orders.Refreshed) and not _is_finite(result):
         return Raised(
-            "what its vector does to inputs is no finite number. A training diverged: submit it "
-            "with a smaller --learning-rate; of an import, give another checkpoint"
+            "what its vector is, or does to inputs, is no finite number. A training diverged: "
+            "submit it with a smaller --learning-rate; of an import, give another checkpoint"
         )
     if isinstance(work, orders.MeasureWork) and set(cells_of(work)) - values_of(result).keys():
         return Raised("not every pair was measured")
@@ -144,8 +144,12 @@ def checked(work: orders.Work, outcome: Finished, blobs: Blobs) -> Outcome:
     return outcome
 
 
-def _is_finite(pairs: Iterable[Pair]) -> bool:
-    return all(math.isfinite(pair.tau_jp) and math.isfinite(pair.logits or 0.0) for pair in pairs)
+def _is_finite(result: orders.Trained | orders.Refreshed) -> bool:
+    """Of a refresh that kept the old vector the metrics may be infinite: it may have diverged."""
+    told = [one for pair in result.pairs for one in (pair.tau_jp, pair.logits or 0.0)]
+    if isinstance(result, orders.Trained) or result.accepted:
+        told += [result.norm or 0.0, *result.metrics.values()]
+    return all(map(math.isfinite, told))
 
 
 def effect(pair: Pair | Found) -> Effect:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from cluster.domain.outcomes import Finished
 from cluster.domain.status import Phase
-from cluster.domain.work import Progress
+from cluster.domain.work import Progress, RefreshWork
 from cluster.scheduler.state import Node
 from jobs.console.progress import described
-from tests.support.fakes import ADMIN, Scene, asks
+from tests.support.fakes import ADMIN, Scene, asks, calm, refreshed, result_of
 
 
 @pytest.fixture
@@ -117,3 +120,30 @@ def test_a_task_that_was_removed_tells_the_next_coordinator_nothing(
     scene.submit("running")
     scene.submit("waiting")
     assert scene.task("waiting").expected == pytest.approx(clock[0] + 30 + 30, abs=1)
+
+
+UNREADABLE = ({"norm": math.inf}, {"metrics": {"outside": math.nan}})
+
+
+@pytest.mark.parametrize("changes", UNREADABLE)
+def test_a_result_with_no_finite_norm_or_metrics_is_refused(
+    tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    scene = Scene(tmp_path)
+    scene.submit("digits")
+    good = result_of(scene.process("train").work, scene.home.blobs(), calm)
+    scene.end(Finished(good.model_copy(update=changes)), "train")
+    status = scene.task("digits")
+    assert (status.state, status.version, status.metrics) == ("failed", None, {})
+    assert "no finite number" in (status.reason or "")
+
+
+def test_a_refresh_that_diverged_keeps_the_old_vector(tmp_path: Path) -> None:
+    scene = Scene(tmp_path).trained("digits", "shapes")
+    scene.coordinator.refresh(asks("again"), "digits")
+    process = scene.process("refresh")
+    assert isinstance(process.work, RefreshWork)
+    kept = refreshed(process.work, scene.home.blobs(), calm, accepted=False)
+    scene.end(Finished(kept.model_copy(update={"metrics": {"own_change": math.inf}})), "refresh")
+    assert scene.coordinator.run(ADMIN, process.work.run_id).state == "done"
+    assert scene.task("digits").version == 1
