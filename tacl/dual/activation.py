@@ -60,6 +60,13 @@ _activation("hardswish", aten.hardswish_backward, keeps="x")
 _activation("hardsigmoid", aten.hardsigmoid_backward, keeps="x")
 
 
+@register("glu")
+def glu(func: Any, input: Any, dim: int = -1) -> Tensor:
+    """a sigmoid(b), for the halves a and b; the derivative of torch's own has no gradient."""
+    a, b = input.chunk(2, dim)
+    return a * b.sigmoid()
+
+
 def softmax_tangent(direction: Tensor, y: Tensor, dim: int) -> Tensor:
     """J_softmax v = y (v - sum y v), given the softmax y."""
     return apply_symmetric(

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Lock
 from typing import Any
 
 import torch
@@ -19,12 +22,16 @@ fallbacks: Counter[str] = Counter()  # name of the function -> how often it had 
 _LEAVES_TORCH = {"item", "tolist", "numpy", "__array__", "__float__", "__int__", "__index__"}
 # This reads memory, whose order may differ in a tangent.
 _READS_MEMORY = {"as_strided"}
+# On a CPU the kernel of oneDNN is used, which has no forward derivative; torch has another.
+_ONE_DNN = {"lstm"}
+_SWITCHING = Lock()
 
 
 def by_jvp(func: Any, args: tuple, kwargs: dict) -> Any:
     """f(duals) by forward-mode differentiation of `func` alone with respect to its duals.
 
-    Raises NotImplementedError for functions that leave torch or write into an argument.
+    Raises NotImplementedError for functions that leave torch, write into an argument, or have no
+    forward derivative.
     """
     name = name_of(func)
     if name in _LEAVES_TORCH | _READS_MEMORY or getattr(func, "__name__", "") == "__get__":
@@ -51,7 +58,7 @@ def by_jvp(func: Any, args: tuple, kwargs: dict) -> Any:
     values = tuple(primal(leaves[i]) for i in places)
     derivatives = tuple(leaves[i].tangent for i in places)
     # The fused attention kernels have no forward-mode derivative.
-    with sdpa_kernel(SDPBackend.MATH):
+    with _forward_mode(name), sdpa_kernel(SDPBackend.MATH):
         out, tangents, rest = torch.func.jvp(smooth_outputs, values, derivatives, has_aux=True)  # pyright: ignore[reportAssignmentType]
     if len(out) == 1 and not rest:
         raise NotImplementedError(f"{name} would lose the derivative of a DualTensor")
@@ -61,6 +68,30 @@ def by_jvp(func: Any, args: tuple, kwargs: dict) -> Any:
         next(duals) if _is_smooth(o) else next(constants) if _is_constant(o) else o for o in outputs
     ]
     return tree_unflatten(result, shape)
+
+
+@contextmanager
+def _forward_mode(name: str) -> Iterator[None]:
+    """A kernel of this function that has a forward derivative, where torch has one. Raises
+    NotImplementedError, which names the function, where it has none."""
+    try:
+        if name not in _ONE_DNN:
+            yield
+            return
+        with _SWITCHING:  # the switch is of the whole process
+            before = torch._C._get_mkldnn_enabled()
+            torch._C._set_mkldnn_enabled(False)
+            try:
+                yield
+            finally:
+                torch._C._set_mkldnn_enabled(before)
+    except RuntimeError as error:  # NotImplementedError is one
+        if "forward AD" not in str(error):
+            raise
+        raise NotImplementedError(
+            f"{name} has no forward derivative, so an encoder that uses it cannot be linearized; "
+            "train blocks after it alone, or write it with other functions"
+        ) from error
 
 
 def _wrapped(values: Any, derivatives: Any, leaves: list[Any]) -> list[DualTensor]:

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tacl.dual.tensor import dual, primal, register, tangent, total
+from tacl.dual.tensor import RULES, dual, primal, register, tangent, total
 
 aten = torch.ops.aten
 Pairs = Iterable[tuple[Tensor | None, Tensor | None]]
@@ -177,6 +177,22 @@ def _embedding(
 ) -> Tensor:
     if max_norm is not None:
         raise NotImplementedError("embedding(max_norm=...) changes its table in place: refused")
-    tw, rest = tangent(weight), (padding_idx, None, norm_type, scale_grad_by_freq, sparse)
+    # `sparse` concerns the gradient alone, and optimizers of tau take dense ones.
+    tw, rest = tangent(weight), (padding_idx, None, norm_type, scale_grad_by_freq)
     value = F.embedding(input, primal(weight), *rest)
     return dual(value, None if tw is None else F.embedding(input, tw, *rest))
+
+
+def embedding_bag(func: Any, input: Tensor, weight: Any, *, mode: str, **named: Any) -> Tensor:
+    """Sums and means of looked-up rows are linear in the table; largest entries are not."""
+    named = {**named, "mode": mode, "sparse": False}  # as in `_embedding`
+    if named["max_norm"] is not None:
+        raise NotImplementedError("embedding_bag(max_norm=...) changes its table in place: refused")
+    if mode == "max" or tangent(named["per_sample_weights"]) is not None:
+        return NotImplemented
+    tw = tangent(weight)
+    value = func(input, primal(weight), **named)
+    return dual(value, None if tw is None else func(input, tw, **named))
+
+
+RULES[F.embedding_bag] = embedding_bag  # torch.embedding_bag also returns numbers of rows

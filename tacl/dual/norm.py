@@ -103,6 +103,14 @@ def _batch_norm(
     return dual(affine(gamma, primal(bias)), derivative)
 
 
+@register("_weight_norm")
+def weight_norm(func: Any, v: Any, g: Any, dim: int = 0) -> Tensor:
+    """w = v g / |v|, with lengths over all axes but `dim`, or over all if that is -1."""
+    axes = [axis for axis in range(v.dim()) if axis != dim]
+    w = v * (g / (v * v).sum(axes, keepdim=True).sqrt())
+    return dual(func(primal(v), primal(g), dim), tangent(w))  # the value by the model's own kernel
+
+
 def _plus_product(c: Tensor | None, a: Tensor, b: Tensor | None) -> Tensor:
     """c + a b, where a missing c is zero and a missing b is one."""
     if b is None:

@@ -107,6 +107,8 @@ ACTIVATIONS = [
     case("gelu", X, approximate="tanh"),
     case("hardtanh", X, -0.5, 0.25),
     case("leaky_relu", X, 0.3),
+    case("glu", T((2, 4)), keys="input"),
+    case("glu", PICTURE, 1),
     case("softmax log_softmax", X, -1, keys="input dim"),
     case("softmax log_softmax", PICTURE, 1),
     case("softmax log_softmax", X, dim=0, dtype=torch.float64),

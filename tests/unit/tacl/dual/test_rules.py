@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -58,7 +59,61 @@ def test_rule_agrees_with_jvp_and_its_transpose(case: Case, data: st.DataObject)
 def test_every_rule_has_a_case() -> None:
     tested = {func for case in CASES for func in case.functions()}
     untestable = {f for name in [*RANDOM.split(), "cuda"] for f in named(name)}
+    tested |= {func for func, *_ in BY_FORMULA}
     assert set(RULES) - untestable - tested == set()
+
+
+def length(v: Tensor, *axes: int) -> Tensor:
+    return v.square().sum(axes, keepdim=True).sqrt()
+
+
+TABLE = T((4, 3))
+OFFSETS, SHARES = torch.tensor([0, 3]), torch.rand(2, 3, dtype=torch.float64)
+# Functions without a forward derivative in torch, with a formula that has one.
+BY_FORMULA: list[tuple[Any, Callable[..., Tensor], Callable[..., Tensor], tuple[T, ...]]] = [
+    (F.embedding, lambda w: F.embedding(TOKENS, w, sparse=True), lambda w: w[TOKENS], (TABLE,)),
+    (F.embedding_bag, lambda w: F.embedding_bag(TOKENS, w), lambda w: w[TOKENS].mean(1), (TABLE,)),
+    (
+        F.embedding_bag,
+        lambda w: F.embedding_bag(TOKENS.flatten(), w, OFFSETS, mode="sum", sparse=True),
+        lambda w: w[TOKENS].sum(1),
+        (TABLE,),
+    ),
+    (
+        F.embedding_bag,
+        lambda w: F.embedding_bag(TOKENS, w, mode="sum", per_sample_weights=SHARES),
+        lambda w: (w[TOKENS] * SHARES[..., None]).sum(1),
+        (TABLE,),
+    ),
+    (
+        torch._weight_norm,
+        torch._weight_norm,
+        lambda v, g: v * g / length(v, 1),
+        (T((4, 3)), T((4, 1))),
+    ),
+    (
+        torch._weight_norm,
+        lambda v, g: torch._weight_norm(v, g, -1),
+        lambda v, g: v * g / length(v, 0, 1),
+        (T((4, 3)), T((1,))),
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "call", "formula", "places"), BY_FORMULA)
+def test_rule_agrees_with_a_formula(
+    name: Any, call: Any, formula: Any, places: tuple[T, ...]
+) -> None:
+    def either(*values: Tensor) -> Tensor:
+        dual = any(isinstance(value, DualTensor) for value in values)
+        return (call if dual else formula)(*values)
+
+    values = [made(place, torch.float64, rows=True) for place in places]
+    for moved in itertools.product([True, False], repeat=len(places)):
+        if any(moved):
+            some = zip(values, moved, strict=True)
+            args = [Pair(value, torch.randn_like(value)) if dual else value for value, dual in some]
+            check(either, args, tolerance=1e-10)
 
 
 BINARY = [operator.add, operator.sub, operator.mul, operator.truediv, torch.maximum]
@@ -183,6 +238,7 @@ REFUSED = {
         *[dual(2, 2, 3)] * 3, dropout_p=0.1
     ),
     "embedding with max_norm": lambda: F.embedding(TOKENS, dual(4, 3), max_norm=1.0),
+    "bag with max_norm": lambda: F.embedding_bag(TOKENS, dual(4, 3), max_norm=1.0),
     "out": lambda: torch.add(dual(2), dual(2), out=torch.zeros(2)),
     "item": lambda: dual(1).item(),
     "float": lambda: float(dual(1)),
@@ -202,6 +258,20 @@ REFUSED = {
 @pytest.mark.parametrize("call", REFUSED.values(), ids=REFUSED.keys())
 def test_what_would_lose_the_derivative_is_refused(call: Callable[[], Any]) -> None:
     with pytest.raises(NotImplementedError):
+        call()
+
+
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("cdist", lambda: torch.cdist(dual(3, 2), dual(3, 2))),
+        ("embedding_bag", lambda: F.embedding_bag(TOKENS, dual(4, 3), mode="max")),
+    ],
+)
+def test_what_torch_cannot_differentiate_forward_is_refused_by_name(
+    name: str, call: Callable[[], Any]
+) -> None:
+    with pytest.raises(NotImplementedError, match=f"^{name} has no forward derivative"):
         call()
 
 

@@ -279,3 +279,35 @@ def test_tau_is_contiguous_however_the_weights_lie() -> None:
     assert not next(encoder.parameters()).is_contiguous()
     module = LinearizedEncoder(encoder)
     assert all(parameter.is_contiguous() for parameter in module.parameters())
+
+
+class Recurrent(nn.Module):
+    """A bidirectional LSTM of two layers: its kernel on a CPU has no forward derivative."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cells = nn.LSTM(4, 5, num_layers=2, bidirectional=True, batch_first=True)
+
+    def forward(self, rows_BLI: Tensor) -> Tensor:
+        return self.cells(rows_BLI)[0].mean(1)
+
+
+def test_an_lstm_is_linearized_and_trained_on_a_cpu() -> None:
+    torch.manual_seed(0)
+    encoder, rows_BLI = Recurrent().eval(), torch.randn(3, 6, 4)
+    module = LinearizedEncoder(encoder)
+    module.load_tau(random_tau(module, 1))
+    features_BD, tangent_BD = module(rows_BLI)
+    tangent_BD.square().sum().backward()
+    exact = Recurrent().eval().double()
+    exact.load_state_dict(encoder.state_dict())
+    expected = LinearizedEncoder(exact)
+    expected.load_tau({name: tau.double() for name, tau in module.tau_dict().items()})
+    found_BD, along_BD = expected(rows_BLI.double())
+    along_BD.square().sum().backward()
+    pairs = [(features_BD, found_BD), (tangent_BD, along_BD)]
+    both = zip(module.parameters(), expected.parameters(), strict=True)
+    pairs += [(one.grad, two.grad) for one, two in both]
+    for got, wanted in pairs:
+        torch.testing.assert_close(got.double(), wanted, rtol=1e-4, atol=1e-5)
+    assert torch._C._get_mkldnn_enabled()
