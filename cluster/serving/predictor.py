@@ -14,7 +14,6 @@ from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
-from torch.func import functional_call
 
 from cluster.api import limits
 from cluster.api.service import Answered, Question, Ranked
@@ -32,6 +31,7 @@ from cluster.serving.explaining import explained
 from cluster.serving.residency import Residency
 from cluster.storage.home import Home
 from tacl.backbone import Item
+from tacl.dual.encode import encode
 from tacl.errors import BadRecipe, MixedRegimes, RunFailed, TaclError, TooLarge, UnknownTask
 from tacl.evaluation.contributions import Contributions
 from tacl.heads.columns import Columns
@@ -260,7 +260,7 @@ class Predictor:
         theta0 = dict(encoder.named_parameters())
         theta = {name: theta0[name] + value for name, value in tau.items()}
         batch = self._backbone.collate(one.items)
-        return list(functional_call(encoder, theta, (batch,), strict=False).float().cpu())
+        return list(encode(encoder, theta, batch).float().cpu())
 
 
 def _met(step: Callable[[], T]) -> T | TaclError:

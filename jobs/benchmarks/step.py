@@ -11,14 +11,13 @@ with the attention kernel that has a forward derivative.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, jvp
+from torch.func import jvp
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import normalize
 from torch.nn.utils import clip_grad_norm_
@@ -26,6 +25,7 @@ from torch.utils._pytree import tree_map
 
 from jobs.benchmarks.encoders import Subject, subject
 from jobs.benchmarks.timing import MadeBytes, Say, in_turns, setting
+from tacl.dual.encode import encode
 from tacl.heads.head import Head
 from tacl.models.frozen import Batch, trainable_blocks
 from tacl.models.linearized import LinearizedEncoder
@@ -120,9 +120,9 @@ def by_jvp(
 
     def one_call(batch: Batch) -> tuple[Tensor, Tensor]:
         def features(theta: Params) -> Tensor:
-            return functional_call(encoder, theta, (batch,))
+            return encode(encoder, theta, batch)
 
-        with sdpa_kernel(SDPBackend.MATH), _unfused():
+        with sdpa_kernel(SDPBackend.MATH):
             return jvp(features, (theta0,), (taus,))  # pyright: ignore[reportReturnType]
 
     def forward() -> tuple[StepRows, Tensor, Tensor]:
@@ -130,17 +130,6 @@ def by_jvp(
         return rows, torch.cat(features), torch.cat(tangents)
 
     return Contestant(forward, list(taus.values()))
-
-
-@contextmanager
-def _unfused() -> Iterator[None]:
-    """Disable the fused encoder layers of torch.nn, which have no forward derivative."""
-    before = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(before)
 
 
 def bench_step(

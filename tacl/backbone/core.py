@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from tacl.backbone.inner import channels_last, inner_blocks, watched
 from tacl.backbone.inputs import Batch, Inputs, Item, Texts
+from tacl.dual.encode import encode
 from tacl.errors import BadBase
 from tacl.spec import BaseSpec, HeadKind
 from tacl.vectors import params
@@ -101,7 +102,7 @@ class Backbone:
     def plain(self, batch: Batch) -> Tensor:
         """f(x; theta0) and the outputs of inner blocks beside it, plain_BE."""
         with self.watched(batch) as plain:
-            return plain(self.encoder(batch))
+            return plain(encode(self.encoder, {}, batch))
 
     @torch.no_grad()
     def encode_texts(self, texts: Sequence[str]) -> Tensor:

@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from tacl.backbone import Backbone, Item
 from tacl.data.batches import in_order
+from tacl.dual.encode import encode
 from tacl.errors import BadBase
 from tacl.vectors.params import Params
 
@@ -42,7 +42,7 @@ def materialized_features(
     theta = {**theta, **buffers}
 
     def encoded(some: list[Item]) -> tuple[Tensor]:
-        found: Any = functional_call(backbone.encoder, theta, (backbone.collate(some),))
+        found: Any = encode(backbone.encoder, theta, backbone.collate(some))
         if not isinstance(found, Tensor) or found.ndim != 2:
             given = list(found.shape) if isinstance(found, Tensor) else type(found).__name__
             raise BadBase(f"base {backbone.spec} gives {given}; features are one tensor, [B, D]")

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
-from torch.func import functional_call
 
 from tacl.backbone import Backbone, Item
 from tacl.curvature.calls import LayerCall, LayerRecorder
 from tacl.curvature.statistics import KroneckerFactors, Statistics
 from tacl.data.splits import sample_rows
+from tacl.dual.encode import encode
 from tacl.errors import EmptySplit
 from tacl.models.frozen import require_eval, trainable_blocks
 from tacl.models.linearized import LinearizedEncoder
@@ -91,7 +91,7 @@ class _Sums:
     def add(self, item: Item, directions: Callable[[int], Tensor]) -> None:
         encoder, theta = self.backbone.encoder, self.theta
         with LayerRecorder(theta) as watched:
-            features_1D = functional_call(encoder, theta, (self.backbone.collate([item]),))
+            features_1D = encode(encoder, theta, self.backbone.collate([item]))
         calls = watched.calls
         if not self.biases:
             self.biases = {call.weight: call.bias for call in calls}

@@ -13,11 +13,11 @@ from typing import Self
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 from torch.utils._pytree import tree_leaves
 
 from tacl.backbone.padding import Batch, passes
 from tacl.dual import DualTensor, primal, tangent
+from tacl.dual.encode import encode
 from tacl.dual.tensor import RECORDING
 from tacl.vectors import Params, Regime
 
@@ -166,7 +166,7 @@ class FrozenEncoder(nn.Module):
         for some, part in passes(_cast(batch, self.theta0(self.blocks[0]).dtype)):
             recording = RECORDING.set(torch.is_grad_enabled())
             try:
-                found = functional_call(self._encoder[0], everything, (part,), strict=True)
+                found = encode(self._encoder[0], everything, part, strict=True)
             finally:
                 RECORDING.reset(recording)
             features_BD, direction = primal(found), tangent(found)

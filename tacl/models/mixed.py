@@ -13,10 +13,10 @@ from functools import cache
 import torch
 from PIL import Image
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from tacl.backbone import Backbone, Batch
 from tacl.dual import DualTensor, primal, tangent
+from tacl.dual.encode import encode
 from tacl.dual.mixed import Mix, PerUserWeight
 from tacl.models.frozen import refuse_autocast, require_eval, trainable_blocks
 from tacl.models.linearized import LinearizedEncoder
@@ -78,7 +78,7 @@ class MultiRecipeEncoder:
         return summed(recipe, self._vectors)
 
     def _features(self, batch: Batch, weights: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-        features = functional_call(self._encoder, dict(weights), (batch,), strict=False)
+        features = encode(self._encoder, weights, batch)
         features_BD, tangent_BD = primal(features), tangent(features)
         return features_BD, torch.zeros_like(features_BD) if tangent_BD is None else tangent_BD
 

@@ -21,10 +21,10 @@ from itertools import groupby
 
 import torch
 from torch import Tensor
-from torch.func import functional_call
 
 from tacl.backbone import Backbone, Item
 from tacl.curvature.calls import LayerRecorder, joined
+from tacl.dual.encode import encode
 from tacl.vectors.params import Params
 
 DAMPING = 0.01  # share of the diagonal's mean: few rows do not span the inputs of a layer
@@ -72,7 +72,7 @@ def _moments(backbone: Backbone, blocks: Params, items: Sequence[Item]) -> dict[
     sums: dict[Layer, Tensor] = {}
     for batch in _alike(items):
         with torch.no_grad(), LayerRecorder(theta) as watched:
-            functional_call(backbone.encoder, theta, (backbone.collate(batch),))
+            encode(backbone.encoder, theta, backbone.collate(batch))
         for call in watched.calls:
             if call.patches_PI.shape[1] > WIDEST:
                 continue

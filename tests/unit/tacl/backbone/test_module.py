@@ -103,3 +103,29 @@ def test_a_module_that_is_not_copied_or_has_no_weights_is_refused(
 ) -> None:
     with pytest.raises(kind, match=said):
         tacl.wrap(mine)
+
+
+class Reader(nn.Module):
+    """torch's transformer over embeddings, which pads rows with 0."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(9, 8)
+        layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+        self.layers = nn.TransformerEncoder(layer, 2)
+
+    def forward(self, ids_BL: Tensor) -> Tensor:
+        # Fused layers give 0 where there is padding.
+        return self.layers(self.tokens(ids_BL), src_key_padding_mask=ids_BL == 0).sum(1)
+
+
+def test_torchs_fused_layers_are_not_used() -> None:
+    torch.manual_seed(0)
+    base = tacl.wrap(Reader())
+    ids_BL = torch.tensor([[3, 1, 4, 0, 0], [2, 7, 1, 8, 2]])
+    features_BD, tangent_BD = (model := tacl.linearize(base))(ids_BL)
+    tangent_BD.sum().backward()
+    assert all(one.grad is not None for one in model.parameters())
+    for found_BD in (tacl.features(base, ids_BL), base.plain(ids_BL)[:, :8]):
+        torch.testing.assert_close(found_BD, features_BD)
+    assert torch.backends.mha.get_fastpath_enabled()
