@@ -56,10 +56,10 @@ class Learner:
 
         backbone = load_backbone(spec)
         try:
-            if not mixes(backbone):  # then perhaps not even a single user's pass works
-                raws = three_inputs(backbone.modality)
-                with torch.no_grad():
-                    linearize(backbone)(backbone.collate([*map(backbone.prepare, raws)]))
+            raws = three_inputs(backbone.modality)
+            passed = linearize(backbone)(backbone.collate([*map(backbone.prepare, raws)]))
+            torch.stack(passed).sum().backward()  # which a training needs
+            mixes(backbone)  # for its errors: where it is False, rows of users pass apart
         except (ValueError, RuntimeError) as error:  # NotImplementedError too, if no rule
             raise BadBase(f"{spec} cannot be used: {error}") from error
         modality, head_kind = backbone.modality, backbone.head_kind

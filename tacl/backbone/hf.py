@@ -22,6 +22,7 @@ from tacl.backbone.padding import ends
 from tacl.spec import BaseSpec, is_path
 
 MAX_TOKENS = 128
+PADDED = 1e-3  # the relative change of features by padding that rounding can explain
 LOGIT_SCALE = 20.0
 TEMPLATES = ("This is about {}.",)
 # As sentence-transformers names them.
@@ -64,6 +65,8 @@ def load(spec: BaseSpec) -> Backbone:
     model, tokenizer, pooling = whole_model(spec)
     if getattr(model, "pooler", None) is not None:
         model.pooler = None  # features are pooled here; an unused block must not be part of theta0
+    if model.config.model_type == "bloom":
+        _use_differentiable_gelu(model)
     encoder = SentenceEncoder(model, pooling)
     inputs = Texts(tokenizer, spec.size or MAX_TOKENS)
     _require_positions(spec, model, inputs.size)
@@ -71,7 +74,31 @@ def load(spec: BaseSpec) -> Backbone:
 
     tower = partial(_encoded, encoder, inputs)
     variant = f"pooling={pooling}"
-    return Backbone(spec, encoder, inputs, trainable, LOGIT_SCALE, TEMPLATES, tower, variant)
+    base = Backbone(spec, encoder, inputs, trainable, LOGIT_SCALE, TEMPLATES, tower, variant)
+    _require_no_effect_of_padding(base)
+    return base
+
+
+def _use_differentiable_gelu(model: Any) -> None:
+    """The same function, up to rounding; BLOOM's own has no gradient of a derivative."""
+    for block in model.h:
+        block.mlp.gelu_impl = nn.GELU(approximate="tanh")
+
+
+def _require_no_effect_of_padding(base: Backbone) -> None:
+    """Encodes a short text alone, and beside a longer one. Raises BadBase if its features differ,
+    as they do where convolutions read padding: f would depend on the other rows of a batch."""
+    try:
+        short, long = (base.prepare(" ".join(["word"] * words)) for words in (1, 24))
+        alone, beside = (base.plain(base.collate(some))[0] for some in ([short], [short, long]))
+    except Exception as error:  # models that cannot run on texts fail in many ways
+        raise base.spec.unusable(f"it encodes no text: {hub.first_line(error)}") from error
+    change = ((beside - alone).norm() / alone.norm().clamp_min(1e-12)).item()
+    if not change <= PADDED:
+        raise base.spec.unusable(
+            f"padding changes its features, here by {change:.1%}, so that they would depend on the "
+            "other texts of a batch; give a model whose attention mask hides padding"
+        )
 
 
 def _encoded(encoder: nn.Module, inputs: Texts, texts: Sequence[str]) -> Tensor:

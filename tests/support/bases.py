@@ -55,6 +55,28 @@ def bert(folder: Path, layers: int = 2) -> Path:
     return folder
 
 
+def convbert(folder: Path) -> Path:
+    """A ConvBERT, whose convolutions read padding, with larger weights than a new one has."""
+    from transformers import ConvBertConfig, ConvBertModel
+
+    torch.manual_seed(0)
+    size = tokenizer(folder, pad_token="[PAD]", cls_token="[CLS]", sep_token="[SEP]")
+    sizes = {**BERT, "embedding_size": 16, "initializer_range": 0.2}
+    ConvBertModel(ConvBertConfig(vocab_size=size, **sizes)).save_pretrained(folder)
+    return folder
+
+
+def bloom(folder: Path) -> Path:
+    """A BLOOM of two layers, saved with its language head."""
+    from transformers import BloomConfig, BloomForCausalLM
+
+    torch.manual_seed(0)
+    size = tokenizer(folder)
+    config = BloomConfig(vocab_size=size, hidden_size=16, n_layer=2, n_head=2)
+    BloomForCausalLM(config).save_pretrained(folder)
+    return folder
+
+
 def gpt2(folder: Path) -> Path:
     """A GPT-2 of two layers, saved with its language head."""
     from transformers import GPT2Config, GPT2LMHeadModel

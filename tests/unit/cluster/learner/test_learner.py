@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from torch import Tensor, nn
+from torch import Tensor
 
 from cluster.domain.base import BlobRef
 from cluster.domain.outcomes import GivesWay
@@ -19,12 +19,9 @@ from cluster.learner import progress as reports
 from cluster.learner.artifacts import Materials
 from cluster.learner.learner import Learner
 from cluster.storage.checkpoints import checkpoints
-from tacl.backbone import Backbone
-from tacl.backbone.inputs import Images
 from tacl.curvature import Statistics
-from tacl.errors import BadBase, BadConfig, BaseMismatch, RunFailed
+from tacl.errors import BadConfig, BaseMismatch, RunFailed
 from tacl.evaluation import nearness
-from tacl.spec import BaseSpec
 from tacl.training.config import RefreshConfig
 from tacl.vectors.params import norm
 from tacl.vectors.vector import TaskVector
@@ -411,33 +408,3 @@ def test_a_grown_shard_takes_the_place_of_the_earlier_one(scene: Scene) -> None:
     after = train(scene.home, task, tiny.LeaseClient(grown))
     assert before.curves["penalty"] != after.curves["penalty"]
     assert after.pairs[0].shard_digest == other.shard.digest
-
-
-class Keeping(nn.Module):
-    """Keeps what it makes of its weight."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(12, 2)
-
-    def forward(self, pixels_BCHW: Tensor) -> Tensor:
-        self.kept = 2 * self.linear.weight
-        return pixels_BCHW.flatten(1) @ self.kept.T
-
-
-class Leaving(Keeping):
-    """Loses the derivative."""
-
-    def forward(self, pixels_BCHW: Tensor) -> Tensor:
-        return self.linear(pixels_BCHW.flatten(1)) * self.linear.weight.sum().item()
-
-
-@pytest.mark.parametrize(("encoder", "why"), [(Keeping, r"keeps \.kept"), (Leaving, "would lose")])
-def test_an_encoder_that_no_run_could_use_founds_no_home(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encoder: type[nn.Module], why: str
-) -> None:
-    pictures = Images(2, (0.0,) * 3, (1.0,) * 3)
-    base = Backbone(BaseSpec.parse("timm:x"), encoder(), pictures, ("*",), 1.0)
-    monkeypatch.setattr("tacl.backbone.load_backbone", lambda spec: base)
-    with pytest.raises(BadBase, match=why):
-        Learner(str(tmp_path)).describe_base("timm:x")

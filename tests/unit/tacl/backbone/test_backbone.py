@@ -18,8 +18,9 @@ from torch import nn
 from tacl.backbone import Backbone, hf, load_backbone
 from tacl.backbone.inputs import Images
 from tacl.errors import BadBase, BadSample
-from tacl.models.linearized import LinearizedEncoder
+from tacl.models.linearized import LinearizedEncoder, linearize
 from tacl.spec import BaseSpec
+from tacl.vectors import params
 from tests.support import bases
 
 
@@ -93,6 +94,24 @@ def test_gpt2_gives_the_last_real_token(gpt2: Path) -> None:
         last = model(input_ids=item[None]).last_hidden_state[0, -1]
         torch.testing.assert_close(features[row], last, rtol=1e-4, atol=1e-5)
     assert frozen(backbone) == {"model.wte.weight", "model.wpe.weight"}
+
+
+def test_padding_that_changes_features_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadBase, match=r"padding changes its features, here by \d+\.\d%"):
+        load_backbone(f"hf:{bases.convbert(tmp_path)}")
+
+
+def test_bloom_is_trained_and_its_features_are_its_own(tmp_path: Path) -> None:
+    backbone = load_backbone(f"hf:{bases.bloom(tmp_path)}")
+    batch = backbone.collate([backbone.prepare("the cat"), backbone.prepare("a dog ran over")])
+    model = linearize(backbone)
+    torch.stack(model(batch)).sum().backward()
+    assert all(one.grad is not None for one in model.parameters())
+    own, _, pooling = hf.whole_model(backbone.spec)
+    features_BD = hf.SentenceEncoder(own.eval(), pooling)(batch)
+    torch.testing.assert_close(backbone.plain(batch), features_BD)
+    own_digest = params.digest(hf.SentenceEncoder(own, pooling).state_dict())
+    assert params.digest(backbone.encoder.state_dict()) == own_digest
 
 
 def test_texts_are_cut_at_the_size(bert: Path) -> None:
