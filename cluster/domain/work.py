@@ -241,9 +241,13 @@ class Measured(Message):
     pairs: tuple[Pair, ...]
 
 
+CONFUSED = 200  # classes of a task at most whose confusions are counted: C x C numbers
+
+
 class ClassReport(Message):
     """The classes of one task on its test rows. `confusion`: rows of a class (row) that were
-    answered with a class (column). None: there is nothing to divide by."""
+    answered with a class (column); empty for more than CONFUSED classes. None: there is nothing to
+    divide by."""
 
     classes: tuple[str, ...]
     accuracy: tuple[float | None, ...]
@@ -271,12 +275,12 @@ class TaskAccuracy(Message):
     frozen_unknown: Figure = None
 
 
-class Evaluated(Message):
+class Accuracies(Message, extra="ignore"):
     """Accuracies in [0, 1] on the test split; means are over the tasks that the model adds.
-    `by_class`: of the composed model; empty if an earlier version evaluated it. `without`: term ->
-    task -> accuracy with this vector left out, by the same heads; empty if that was not requested.
-    `unjudged`: what the model was fitted to, if no rows of it were held out; the means are then
-    over the tasks of its vectors."""
+    `without`: term -> task -> accuracy with this vector left out, by the same heads; empty if that
+    was not requested. `unjudged`: what the model was fitted to, if no rows of it were held out; the
+    means are then over the tasks of its vectors. Read from a stored `Evaluated`, its classes, which
+    may be many, are skipped."""
 
     shown = (
         *("per_task", "absolute", "normalized", "unknown", "calibration_error", "none_auroc"),
@@ -294,7 +298,6 @@ class Evaluated(Message):
     none_auroc: float | None = None  # of own rows against those of tasks that it does not have
     frozen_known: float | None = None  # a classifier on the base, fitted on the same rows
     frozen_unknown: float | None = None
-    by_class: dict[str, ClassReport] = {}
     without: dict[str, dict[str, float]] = {}
     unjudged: tuple[str, ...] = ()
     seconds: float
@@ -304,6 +307,13 @@ class Evaluated(Message):
         """Accuracy with the task unknown; in evaluations from before heads were fitted again, with
         the heads of the training."""
         return self.class_incremental if self.task_unknown is None else self.task_unknown
+
+
+class Evaluated(Accuracies, extra="forbid"):
+    """The result of an evaluation. `by_class`: of the composed model; empty if an earlier version
+    evaluated it."""
+
+    by_class: dict[str, ClassReport] = {}
 
 
 class Composed(Message):

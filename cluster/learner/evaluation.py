@@ -20,7 +20,14 @@ from cluster.domain.compositions import Composition, RecipeTerm
 from cluster.domain.explanations import parts_of
 from cluster.domain.methods import answering, is_plain, judged, require_linearized
 from cluster.domain.tasks import VectorRef
-from cluster.domain.work import ClassReport, Evaluated, EvaluateWork, TaskAccuracy, TaskData
+from cluster.domain.work import (
+    CONFUSED,
+    ClassReport,
+    Evaluated,
+    EvaluateWork,
+    TaskAccuracy,
+    TaskData,
+)
 from cluster.learner.artifacts import BATCH, Materials, given_device
 from cluster.learner.feature_cache import kept, tensor_of
 from cluster.learner.progress import ProgressCallback
@@ -163,11 +170,12 @@ def _unnamed(
 
 def _by_class(head: Head, features_ND: Tensor, labels_N: Tensor) -> ClassReport:
     found_CC = confusion(head.logits(features_ND), labels_N)
+    few = len(head.classes) <= CONFUSED
     return ClassReport(
         classes=head.classes,
         accuracy=tuple(accuracies(found_CC)),
         f1=tuple(f1_scores(found_CC)),
-        confusion=tuple(map(tuple, found_CC.tolist())),
+        confusion=tuple(map(tuple, found_CC.tolist())) if few else (),
     )
 
 

@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from cluster.domain.work import ClassReport, Evaluated
+from cluster.domain.work import CONFUSED, ClassReport, Evaluated
 from jobs.console.columns import fitting, in_parts, table, without_empty
 from jobs.console.explanations import left_out
 from jobs.console.tables import percent
@@ -62,7 +62,11 @@ def _unjudged(found: Evaluated) -> list[Text]:
 
 def _figures(report: ClassReport) -> Iterator[tuple[float | None, list[str]]]:
     """For each class its F1 and the cells of its row; the last cell is the class that most of its
-    other rows were taken for."""
+    other rows were taken for. Where confusions were not counted, its rows are not known either."""
+    if not report.confusion:
+        for name, share, score in zip(report.classes, report.accuracy, report.f1, strict=True):
+            yield score, [name, "", percent(share), percent(score), ""]
+        return
     figures = zip(report.classes, report.accuracy, report.f1, report.confusion, strict=True)
     for own, (name, share, score, answered) in enumerate(figures):
         others = [(count, other) for other, count in enumerate(answered) if other != own]
@@ -96,6 +100,9 @@ def _classes(task: str, report: ClassReport | None) -> list[RenderableType]:
     made = table("class", *NUMBERS, "mostly taken for", right=NUMBERS)
     for _, cells in _figures(report):
         made.add_row(*cells)
+    if not report.confusion:
+        why = f"{len(report.classes)} classes; confusions are counted for at most {CONFUSED}"
+        return [Text(f"\nthe classes of {task}: {why}", style="italic"), made]
     said = "rows of a class (down) by the class answered (across); empty rows left out"
     lines = [Text(f"\nthe classes of {task}", style="italic"), made]
     return [*lines, Text(f"\n{said}", style="italic"), *_confusion(report)]

@@ -189,8 +189,8 @@ def evaluate(
     composed: the user's model. normalised: mean of composed / individual. Means are over the tasks
     that the model adds.
 
-    The classes with the lowest F1 are listed; --classes shows all of a task and its confusion
-    matrix, --json those of all tasks.
+    The classes with the lowest F1 are listed; --classes shows all of a task and, up to 200
+    classes, its confusion matrix; --json those of all tasks.
     """
     if classes is not None:
         _require_task(client, user, terms or [], classes)

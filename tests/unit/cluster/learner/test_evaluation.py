@@ -105,6 +105,16 @@ def test_evaluation_equals_the_dual_forward_of_the_sum(scene: Scene) -> None:
     assert evaluate(scene, tiny.composition((-1.0, one))).class_incremental is None
 
 
+def test_of_many_classes_confusions_are_not_counted(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(learner_evaluation, "CONFUSED", 1)
+    found = evaluate(scene, tiny.composition((1.0, scene.refs[0])))
+    for report in found.by_class.values():
+        assert report.confusion == ()
+        assert len(report.accuracy) == len(report.f1) == len(report.classes)
+
+
 def test_as_one_ordinary_model_it_is_asked_without_a_task_too(scene: Scene) -> None:
     """Which is what is exported: by the logits of all columns on its features."""
     model = tiny.composition(*((1.0, ref) for ref in scene.refs))

@@ -254,6 +254,17 @@ def test_all_classes_of_a_task_and_its_confusion_matrix() -> None:
     )
 
 
+def test_of_a_task_of_many_classes_it_is_said_that_confusions_are_not_counted() -> None:
+    found = evaluated(classes=12)
+    report = found.by_class["news"].model_copy(update={"confusion": ()})
+    found = found.model_copy(update={"by_class": {"news": report}})
+    rows = [line.split() for line in shown(evaluations.evaluation(found)).splitlines()]
+    assert ["news", "c3", "25.0", "25.0"] in rows
+    text = shown(evaluations.evaluation(found, of="news"))
+    assert "12 classes; confusions are counted for at most 200" in text
+    assert "rows of a class (down)" not in text
+
+
 def test_the_loudest_pairs_are_shown_where_the_matrix_has_not_all_of_them() -> None:
     none = {"vectors": (MeasuredVector(task="a", version=1, norm=1.0),), "on": ("a",), "missing": 0}
     cells = dict.fromkeys(("raw", "standard_error", "relative", "logits"), ((1.0,),))
