@@ -32,7 +32,7 @@ from cluster.api import (
     tasks,
     users,
 )
-from cluster.api.access import OnlyHere, TokenLookupLimiter
+from cluster.api.access import Caller, OnlyHere, TokenLookupLimiter
 from cluster.api.limits import without_paths
 from cluster.api.metrics import Requests
 from cluster.api.schemas import Problem
@@ -63,6 +63,11 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
 }
 RETRY = (errors.ClusterNotRunning, errors.Overloaded, errors.StorageUnavailable, errors.TooMany)
 FREED = "60"  # Retry-After if the disk is full: by then somebody may have freed some space
+# The text of these errors describes the machines behind the server; admins alone are told.
+ADMINS_ONLY = {
+    errors.StorageUnavailable: "what the server stores cannot be read or written now",
+    errors.ClusterNotRunning: "the cluster does not answer now",
+}
 SAID = 4000  # characters of an error message at most: it may quote what was sent
 
 
@@ -159,11 +164,11 @@ async def _known_error(request: Request, error: BaseException | None) -> JSONRes
         return await _refused(request, error)
     if not (isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)):
         return None
-    full = errors.StorageUnavailable(
+    why = (
         f"the server has no room for what was sent: {error.strerror}. Send it again once "
         "whoever runs the server has freed some"
     )
-    answer = await _refused(request, full)
+    answer = _problem(request, 503, "StorageUnavailable", why)
     answer.headers["retry-after"] = FREED
     return answer
 
@@ -176,12 +181,24 @@ def _problem(request: Request, status: int, error: str, message: str) -> JSONRes
 
 
 async def _refused(request: Request, error: errors.TaclError) -> JSONResponse:
-    answer = _problem(request, http_status(error), name_of(error), str(error))
+    answer = _problem(request, http_status(error), name_of(error), _told(request, error))
     if isinstance(error, RETRY):
         answer.headers["retry-after"] = str(getattr(error, "seconds", 1))
     if isinstance(error, errors.NotAuthenticated):
         answer.headers["www-authenticate"] = "Bearer"
     return answer
+
+
+def _told(request: Request, error: errors.TaclError) -> str:
+    """The error's text, or what a caller who is no admin is told instead; then it is logged."""
+    caller: Caller | None = getattr(request.state, "caller", None)
+    hidden = (text for kind, text in ADMINS_ONLY.items() if isinstance(error, kind))
+    text = None if caller and caller.role == "admin" else next(hidden, None)
+    if text is None:
+        return str(error)
+    facts = {"request_id": request.state.request_id, "error": name_of(error), "cause": str(error)}
+    LOG.warning("unavailable", extra=facts)
+    return f"{text}; try again later. The server's log says why, under this request id"
 
 
 async def _misread(request: Request, error: RequestValidationError) -> JSONResponse:

@@ -95,6 +95,7 @@ def test_a_store_that_is_away_is_asked_again_later(
     monkeypatch.setattr(service, "prepare", away)
     refused = ann.submit("news", UNUSUAL, **NAMED)
     assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
+    assert "bucket" not in refused.text  # what the server is made of is for admins
 
 
 def test_what_may_be_said_of_rows_is_the_same_everywhere(ann: Person) -> None:
