@@ -81,6 +81,7 @@ def create_app(service: Service, *, open_to_all: bool) -> FastAPI:
         openapi_url="/v1/openapi.json",
         docs_url=None,  # its page would load scripts from other sites
         redoc_url=None,
+        redirect_slashes=False,  # they would lead to whatever host a request names
         responses=PROBLEMS,
     )
     app.state.service, app.state.open = service, open_to_all

@@ -119,7 +119,7 @@ class SenderLimiter:
         timer = asyncio.get_running_loop().call_later(self._pace(sender).seconds, begun)
 
         async def told(message: Message) -> None:
-            # Only 2xx: a redirect is sent before the token is checked.
+            # Only 2xx: a path without a route is answered before the token is checked.
             if new and 200 <= message.get("status", 0) < 300 and GUARDED.match(scope["path"]):
                 self._was_good(new)
             await send(message)

@@ -51,3 +51,10 @@ def test_of_what_is_behind_the_server_admins_alone_are_told(
             assert facts["request_id"] == answer.json()["request_id"]
             assert "db.internal" in facts["cause"]
     assert seen == ({"root"} if failing == "status" else set())
+
+
+def test_nobody_is_led_to_the_host_that_a_request_names(http: TestClient) -> None:
+    for path in ("/v1/status/", "/v1/tasks/", "/page", "/v2/"):
+        answer = http.get(path, headers={"host": "evil.example"}, follow_redirects=False)
+        assert answer.status_code == 404, path
+        assert "location" not in answer.headers

@@ -157,13 +157,13 @@ def test_who_makes_tokens_up_is_one_sender() -> None:
     run(story())
 
 
-def test_a_redirect_says_nothing_of_a_token() -> None:
-    """It is told before the token is looked at."""
+def test_a_path_without_a_route_says_nothing_of_a_token() -> None:
+    """It is answered before the token is looked at."""
 
     async def story() -> None:
         app = App()
         turns = SenderLimiter(app)
-        app.status = 307
+        app.status = 404
         await known(turns, app, "eve")
         assert not turns._good
 
