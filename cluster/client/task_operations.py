@@ -65,14 +65,11 @@ class TaskOperations(Session):
                 frame or table, a dict of columns, a list of dicts or of (input, class) pairs.
             templates: prompts with {} for the class name.
             request_id: within a week the same id gives the same answer; nothing is done twice.
-            progress: receives how many rows are checked, and how many there are; not over HTTP,
-                where the server checks them.
+            progress: receives how many rows are checked, of how many; not over HTTP.
             read: receives how the data were understood.
-            agree: receives the classes before anything is stored, and may raise. Rows that are sent
-                again are read again first: then `read` and `agree` are called once more.
+            agree: receives the classes before anything is stored, and may raise.
             vector: the file of a task vector; then nothing is trained (`import_checkpoint`).
-            again: whether to submit rows that another task has already; or a function that gets a
-                message about it and decides.
+            again: whether to submit rows that another task has; or a function that decides.
             options: fields of `cluster.domain.tasks`: of `Reading`, input_column, label_column and
                 classes; of `Options`, penalty, workers, steps, seed ...
 
@@ -89,8 +86,8 @@ class TaskOperations(Session):
         prompts = checked_templates(listed(templates, "templates"))
         said: dict[str, Any] = {"reading": reading, "templates": prompts}
         if self._server is not None:
-            not_there = {"owner": owner, "vector": vector, "read": read, "agree": agree}
-            with uploadable(data, not_there) as path:
+            local = {"owner": owner, "vector": vector, "read": read, "agree": agree}
+            with uploadable(data, local) as path:
                 sent = self.context(request_id), name, path, private, chosen
                 return _unless_the_same(partial(self._server.upload, *sent, **said), again)
         context = self._admitted(name, request_id)

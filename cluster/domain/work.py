@@ -275,7 +275,7 @@ class TaskAccuracy(Message):
     frozen_unknown: Figure = None
 
 
-class Accuracies(Message, extra="ignore"):
+class MeasuredAccuracies(Message, extra="ignore"):
     """Accuracies in [0, 1] on the test split; means are over the tasks that the model adds.
     `without`: term -> task -> accuracy with this vector left out, by the same heads; empty if that
     was not requested. `unjudged`: what the model was fitted to, if no rows of it were held out; the
@@ -309,7 +309,7 @@ class Accuracies(Message, extra="ignore"):
         return self.class_incremental if self.task_unknown is None else self.task_unknown
 
 
-class Evaluated(Accuracies, extra="forbid"):
+class Evaluated(MeasuredAccuracies, extra="forbid"):
     """The result of an evaluation. `by_class`: of the composed model; empty if an earlier version
     evaluated it."""
 

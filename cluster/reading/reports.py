@@ -10,7 +10,7 @@ from cluster.domain.base import PAGE
 from cluster.domain.compositions import Composition
 from cluster.domain.status import Event
 from cluster.domain.tasks import VectorRef
-from cluster.domain.work import Accuracies, EvaluateWork, tasks_of
+from cluster.domain.work import EvaluateWork, MeasuredAccuracies, tasks_of
 from cluster.reading.asker_view import AskerView
 from cluster.reading.models import named_once, recompose_command, tasks_in
 from cluster.registry import Met, Registry, VectorRecord
@@ -157,7 +157,7 @@ def _outdated(model: Composition, newest: Mapping[str, int]) -> tuple[str, ...]:
     return tuple(sorted({ref.task for ref in pinned if newest.get(ref.task, 0) > ref.version}))
 
 
-def _each(found: Accuracies, kind: str) -> dict[str, float]:
+def _each(found: MeasuredAccuracies, kind: str) -> dict[str, float]:
     """The accuracies of this kind, of every task for which it was measured."""
     shares = {task: getattr(row, kind) for task, row in found.per_task.items()}
     return {task: share for task, share in shares.items() if share is not None}

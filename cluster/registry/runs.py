@@ -279,7 +279,7 @@ class RunTable(Database):
 
     def evaluations(
         self, user: str | None, models: Collection[str]
-    ) -> Iterator[tuple[RunRecord, orders.Accuracies]]:
+    ) -> Iterator[tuple[RunRecord, orders.MeasuredAccuracies]]:
         """Evaluations with a result: all, or those that this user requested and those of these
         models. The latest first, read by PAGE."""
         done = sa.select(RUN).where(*one(RUN, kind="evaluate", state=RunState.DONE))
@@ -290,7 +290,7 @@ class RunTable(Database):
         rows = self._rows(done)
         while rows:
             for row in rows:
-                yield run_of(row), orders.Accuracies.model_validate_json(row.result)
+                yield run_of(row), orders.MeasuredAccuracies.model_validate_json(row.result)
             older = done.where(RUN.c.number < rows[-1].number)
             rows = self._rows(older) if len(rows) == PAGE else ()
 

@@ -276,7 +276,12 @@ def test_a_failed_evaluation_is_told_and_tried_again_when_it_is_asked_anew(
     evaluations = [p for p in service.launcher.processes if p.work.kind == "evaluate"]
     assert len(evaluations) == 1
     service.launcher.broken.clear()
-    found = eve.post(place, headers={"idempotency-key": "anew"}).json()
+    for _ in range(
+        3
+    ):  # heads may have been fitted since: then it is another run, which takes a tick
+        found = eve.post(place, headers={"idempotency-key": "anew"}).json()
+        if found["result"]:
+            break
     assert found["result"]["absolute"] == 0.88
 
 
