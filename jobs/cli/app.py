@@ -104,8 +104,7 @@ def verb(
     The function takes the command's own flags, and first, as `client`, the client of `--home`. It
     returns the answer to print, or takes `as_json` and prints everything itself.
 
-    `declared`: flags that the function takes as `**keywords` (`jobs.cli.options`). A command has
-    `--home` if its function takes `client`.
+    `declared`: flags that it takes as `**keywords` (`jobs.cli.options`).
     """
 
     def decorate(function: Callable[..., Told | None]) -> Callable[..., None]:
