@@ -69,7 +69,7 @@ class TaskOperations(Session):
             read: receives how the data were understood.
             agree: receives the classes before anything is stored, and may raise.
             vector: the file of a task vector; then nothing is trained (`import_checkpoint`).
-            again: whether to submit rows that another task has; or a function that decides.
+            again: whether to submit rows that another task has, or who decides; they are read anew.
             options: fields of `cluster.domain.tasks`: of `Reading`, input_column, label_column and
                 classes; of `Options`, penalty, workers, steps, seed ...
 

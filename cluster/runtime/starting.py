@@ -27,10 +27,10 @@ def start_coordinator(home: str, learner: str, pinned: bool, runs: int) -> Any:
     idempotent by their ids, so Ray may repeat a call that a restart interrupted.
     """
     lasting = {"lifetime": "detached", "max_restarts": -1, "max_task_retries": -1}
-    lasting["max_concurrency"] = CALLS
     place = {"scheduling_strategy": here()} if pinned else {}
-    names = {"name": COORDINATOR, "namespace": NAMESPACE, "num_cpus": 0}
-    make = actor_of(WatchedCoordinator, **names, **lasting, **place)
+    names = {"name": COORDINATOR, "namespace": NAMESPACE}
+    room = {"num_cpus": 0, "max_concurrency": CALLS}
+    make = actor_of(WatchedCoordinator, **names, **room, **lasting, **place)
     actor = make(home, learner, runs)
     ray.get(actor.cluster.remote())
     return actor
