@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+import torch
 from torch import Tensor
 
 from cluster.learner.heads import FROZEN_ROWS, MOST_ROWS
@@ -23,6 +24,7 @@ from tacl.vectors import Params
 AtTheta0 = Callable[[str, str], Tensor]  # rows of a part of a task at theta0, [N, E]
 PARTS = (f"train:{MOST_ROWS}", "validation")  # at most MOST_ROWS rows of a task, as in a cluster
 FROZEN = (f"train:{FROZEN_ROWS}", "validation")  # at most FROZEN_ROWS at theta0
+REST = f"train:{MOST_ROWS}-{FROZEN_ROWS}"  # those that no dual pass has measured at theta0
 
 
 @dataclass(frozen=True)
@@ -49,12 +51,11 @@ class Answering(Merging):
         return found, replace(cell, facts={**cell.facts, **facts})
 
     def cost(self, model: Model, cell: Cell) -> Cost:
-        """The cost of passes over the labelled rows, at theta0 and under sums, and of the fit."""
+        """The cost of passes over the labelled rows, under sums and at theta0, and of the fit."""
         experiment, vectors = model.experiment, self.added(model.experiment)
         at_theta0 = experiment.seen_plain if self.inner else experiment.encoding
         seen = [_seen(experiment, vectors, task, part) for task in vectors for part in PARTS]
-        parts = dict.fromkeys((*PARTS, *FROZEN))
-        seen += [at_theta0(task, part) for task in vectors for part in parts]
+        seen += [at_theta0(t, REST) for t in vectors if experiment.rows(t).places(REST)]
         return together([*(one.cost for one in seen), cell.cost])
 
 
@@ -64,26 +65,16 @@ def fitted(experiment: Experiment, vectors: Vectors, at: AtTheta0) -> Cell:
         part: {task: _seen(experiment, vectors, task, part) for task in vectors} for part in PARTS
     }
     for task in vectors:  # before the fit, so that its cost does not include them
-        for part in dict.fromkeys((*PARTS, *FROZEN)):
-            at(task, part)
+        _rest(experiment, at, task)
     _generic(experiment, at)
-
-    def plain(part: str) -> dict[str, LabelledFeatures]:
-        return {
-            t: LabelledFeatures(at(t, part), experiment.rows(t).labels_N(part)) for t in vectors
-        }
-
-    def beside_moved(part: str) -> dict[str, tuple[LabelledFeatures, LabelledFeatures]]:
-        moved = {task: cell.tensors()["moved"] for task, cell in seen[part].items()}
-        rows = plain(part).items()
-        return {t: (one, LabelledFeatures(moved[t], one.labels_N)) for t, one in rows}
 
     def make() -> Made:
         trained = {task: experiment.head(task) for task in vectors}
-        train, validation = map(plain, FROZEN)
-        frozen, novelty = frozen_heads(trained, train, validation, _generic(experiment, at))
-        under_sums = beside_moved(PARTS[0]), beside_moved(PARTS[1])
-        heads = answering_heads(trained, frozen, *under_sums)
+        pairs = [_pairs(experiment, seen[part], part, at) for part in PARTS]
+        plain = [{task: pair[0] for task, pair in by_task.items()} for by_task in pairs]
+        train = {t: _with_rest(experiment, at, t, measured) for t, measured in plain[0].items()}
+        frozen, novelty = frozen_heads(trained, train, plain[1], _generic(experiment, at))
+        heads = answering_heads(trained, frozen, pairs[0], pairs[1])
         (scale,) = {head.scale for head in heads.values()}
         told = {f"novelty {name}": value for name, value in novelty.to_params().items()}
         return {"scale": scale}, told | {task: head.weight_CD for task, head in heads.items()}
@@ -94,6 +85,38 @@ def fitted(experiment: Experiment, vectors: Vectors, at: AtTheta0) -> Cell:
     inner = {"inner": list(experiment.backbone.inner)} if at == experiment.plain else {}
     what = f"of {len(vectors)} tasks"
     return experiment.cell("heads", make, what, *vectors, seen=keys, frozen=frozen, **inner)
+
+
+def _pairs(
+    experiment: Experiment, seen: Mapping[str, Cell], part: str, at: AtTheta0
+) -> dict[str, tuple[LabelledFeatures, LabelledFeatures]]:
+    """Rows of a part at theta0, with inner blocks if `at` has them, and under sums; by task."""
+    found: dict[str, tuple[LabelledFeatures, LabelledFeatures]] = {}
+    for task, cell in seen.items():
+        tensors, labels_N = cell.tensors(), experiment.rows(task).labels_N(part)
+        moved_ND, plain_NE = tensors["moved"], tensors["plain"]
+        if at != experiment.plain:
+            plain_NE = plain_NE[:, : moved_ND.shape[1]]
+        plain = LabelledFeatures(plain_NE, labels_N)
+        found[task] = plain, LabelledFeatures(moved_ND, labels_N)
+    return found
+
+
+def _rest(experiment: Experiment, at: AtTheta0, task: str) -> Tensor | None:
+    """Rows of REST at theta0, [N, E]; None if the task has no more rows than MOST_ROWS."""
+    return at(task, REST) if experiment.rows(task).places(REST) else None
+
+
+def _with_rest(
+    experiment: Experiment, at: AtTheta0, task: str, measured: LabelledFeatures
+) -> LabelledFeatures:
+    """FROZEN_ROWS at theta0, in the order of the split: `measured` by dual passes, and the rest."""
+    if (rest_NE := _rest(experiment, at, task)) is None:
+        return measured
+    rows = experiment.rows(task)
+    order = torch.tensor([*rows.places(PARTS[0]), *rows.places(REST)]).argsort()
+    plain_NE = torch.cat([measured.features_ND, rest_NE])[order]
+    return LabelledFeatures(plain_NE, rows.labels_N(FROZEN[0]))
 
 
 def _told_from_none(
@@ -118,14 +141,15 @@ def _generic(experiment: Experiment, at: AtTheta0) -> tuple[Tensor, Tensor]:
 
 
 def _seen(experiment: Experiment, vectors: Vectors, task: str, part: str) -> Cell:
-    """The cell of a task's rows of a part under sums of the vectors."""
+    """The cell of a task's rows of a part, at theta0 and under sums of the vectors."""
     rows = experiment.rows(task)
 
     def make() -> Made:
         tau_of = lambda name: vectors[name].tau()  # noqa: E731
         sums = Sums(experiment.base.module, experiment.backbone, [*vectors], tau_of)
-        return {}, {"moved": sums.rows(task, rows.items(part)).moved_ND}
+        found = sums.rows(task, rows.items(part))
+        return {}, {"plain": found.plain_NE, "moved": found.moved_ND}
 
     keys = {name: vector.key for name, vector in vectors.items()}
     data, what = experiment.content(task, part), f"of {task}, {part}"
-    return experiment.cell("seen", make, what, task=task, vectors=keys, data=data)
+    return experiment.cell("dual", make, what, task=task, vectors=keys, data=data)

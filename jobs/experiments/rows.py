@@ -35,8 +35,8 @@ SHARED: dict[str, Callable[[Blobs, BlobRef], list[samples.Raw]]] = {  # parts of
 
 class Rows:
     """The rows of a task, in parts: `train`, `validation`, `test`, `shard` (without probe rows),
-    `probe`; `test:300` is at most 300 of the test rows, chosen by seed. A generic set also has NONE
-    and NONE_PROBE."""
+    `probe`; `test:300` is at most 300 of the test rows, chosen by seed, and `test:300-400` those
+    of `test:400` that are not of `test:300`. A generic set also has NONE and NONE_PROBE."""
 
     def __init__(
         self, name: str, ingested: Cell, blobs: Blobs, backbone: Backbone, seed: int
@@ -57,13 +57,13 @@ class Rows:
     def labels_N(self, part: str) -> Tensor:
         """Labels of a split or of a choice of its rows; no input is prepared."""
         _, labels = samples.labelled_rows(self._blobs, self._ref(part))
-        return torch.tensor(labels)[self._chosen(part, len(labels))]
+        return torch.tensor(labels)[self.places(part)]
 
     def items(self, part: str) -> list[Item]:
         """Inputs of a part, in the order of `labels_N`."""
         read = SHARED.get(part, lambda *given: samples.labelled_rows(*given)[0])
         raws = read(self._blobs, self._ref(part))
-        return [self._backbone.prepare(raws[row]) for row in self._chosen(part, len(raws))]
+        return [self._backbone.prepare(raws[row]) for row in self.places(part, len(raws))]
 
     def labelled(self, part: str) -> Labelled:
         return Labelled(self.items(part), self.labels_N(part))
@@ -72,9 +72,15 @@ class Rows:
     def train(self) -> Labelled:
         return self.labelled("train")
 
-    def _chosen(self, part: str, rows: int) -> list[int]:
+    def places(self, part: str, rows: int | None = None) -> list[int]:
+        """The places of a part's rows in its split, ascending. `rows`: of the split, if fewer than
+        are stored."""
+        split = range(self.count(part) if rows is None else rows)
         _, _, most = part.partition(":")
-        return sample_rows(range(rows), int(most), self._seed) if most else list(range(rows))
+        first, _, last = most.rpartition("-")
+        chosen = sample_rows(split, int(last), self._seed) if last else split
+        before = sample_rows(split, int(first), self._seed) if first else ()
+        return sorted({*chosen} - {*before})
 
     def _ref(self, part: str) -> BlobRef:
         stored = "shard" if part in SHARED else part.partition(":")[0]
