@@ -46,9 +46,9 @@ class Caller:
     def context(self, key: str | None = None) -> RequestContext:
         """The context of a request under this idempotency key; equal keys of different users do
         not collide."""
-        viewer = self.only
-        request_id = f"{self.name}:{key}" if key else new_id()
-        return RequestContext(user=viewer, limited=viewer is not None, request_id=request_id)
+        viewer, request_id = self.only, f"{self.name}:{key}" if key else new_id()
+        who = {"user": viewer, "limited": viewer is not None, "sender": self.name}
+        return RequestContext(**who, request_id=request_id)
 
     def require(self, role: Role) -> None:
         if ROLES.index(self.role) < ROLES.index(role):

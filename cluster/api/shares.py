@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import math
-import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from fastapi import Request
 
+from cluster.reading.shares import HourlyLimiter
 from tacl.errors import Overloaded, TooMany
-
-HOUR = 3600.0
 
 
 class ConcurrencyLimiter:
@@ -47,26 +44,6 @@ class ConcurrencyLimiter:
         self._held[user] -= amount
         if not self._held[user]:
             del self._held[user]
-
-
-class HourlyLimiter:
-    """Limits how much a user may use up within an hour."""
-
-    def __init__(self, most: int) -> None:
-        self.most = most
-        # By user: start of the hour and the amount used; the hour that started first comes first.
-        self._used: dict[str, tuple[float, int]] = {}
-
-    def require(self, user: str, amount: int, what: str) -> None:
-        """Use up `amount`. Raises TooMany if less is left."""
-        now = time.monotonic()
-        while self._used and now - next(iter(self._used.values()))[0] >= HOUR:
-            del self._used[next(iter(self._used))]
-        since, used = self._used.get(user, (now, 0))
-        if used + amount > self.most:
-            most = f"{self.most:,} {what} an hour"
-            raise TooMany(f"{user} may send {most}; go on later", math.ceil(since + HOUR - now))
-        self._used[user] = (since, used + amount)
 
 
 class Shares:

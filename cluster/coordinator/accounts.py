@@ -43,7 +43,7 @@ class AccountRequests(RequestHandler):
             return Decision(_issued(token), partial(self._registry.issue, token))
 
         parts = {"user": user, "role": role, "hash": token_hash} | ({"days": days} if days else {})
-        return self._once(context.request_id, "issue", parts, IssuedToken, decide)
+        return self._once(context, "issue", parts, IssuedToken, decide)
 
     def rotate_token(self, context: RequestContext, token: str, token_hash: str) -> IssuedToken:
         def decide() -> Decision[IssuedToken]:
@@ -59,7 +59,7 @@ class AccountRequests(RequestHandler):
             return Decision(_issued(new), partial(self._registry.rotate, old, ends, new))
 
         parts = {"token": token, "hash": token_hash}
-        return self._once(context.request_id, "rotate", parts, IssuedToken, decide)
+        return self._once(context, "rotate", parts, IssuedToken, decide)
 
     def _token(self, context: RequestContext, digits: str) -> TokenRecord:
         """The one live token whose hash starts with `digits`. A limited caller gets only one of
@@ -87,7 +87,7 @@ class AccountRequests(RequestHandler):
             answer = RevokedTokens(user=user, revoked=count)
             return Decision(answer, partial(self._registry.revoke, user))
 
-        return self._once(context.request_id, "revoke", {"user": user}, RevokedTokens, decide)
+        return self._once(context, "revoke", {"user": user}, RevokedTokens, decide)
 
 
 def replaced(old: TokenRecord, token_hash: str, now: float) -> TokenRecord:

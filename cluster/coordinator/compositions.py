@@ -33,7 +33,7 @@ class CompositionRequests(RequestHandler):
         recipe = parse_recipe(terms)
         parts = {"user": user, "terms": list(terms)}
         decide = partial(self._summed, context, user, recipe)
-        return self._once(context.request_id, "compose", parts, Composition, decide)
+        return self._once(context, "compose", parts, Composition, decide)
 
     def update_composition(self, context: RequestContext, user: str) -> Composition:
         def decide() -> Decision[Composition]:
@@ -41,7 +41,7 @@ class CompositionRequests(RequestHandler):
             require_sum(old, self._registry.requested_work([old]).get(user))
             return self._summed(context, user, with_champions(old.terms))
 
-        return self._once(context.request_id, "update", {"user": user}, Composition, decide)
+        return self._once(context, "update", {"user": user}, Composition, decide)
 
     def _summed(
         self, context: RequestContext, user: str, recipe: Sequence[Term]
@@ -68,7 +68,7 @@ class CompositionRequests(RequestHandler):
 
         decide = partial(self._started, context, user, recipe, how)
         with self._lock, self._accepting(blob.digest for blob in how.rows):
-            queued = self._once(context.request_id, "make", parts, QueuedRun, decide)
+            queued = self._once(context, "make", parts, QueuedRun, decide)
             return self._composition_run(context, user, queued.run_id)
 
     def _started(
@@ -111,7 +111,7 @@ class CompositionRequests(RequestHandler):
             return self._cancelled(context, answer, chosen, dismissed=[run.run_id for run in own])
 
         parts, form = {"user": user}, CancelledCompositions
-        return self._once(context.request_id, "cancel_making", parts, form, decide)
+        return self._once(context, "cancel_making", parts, form, decide)
 
     # -- models
 
@@ -138,7 +138,7 @@ class CompositionRequests(RequestHandler):
         parts = {"user": user, "materialized": materialized}
         parts |= {"without": True} if without else {}
         parts |= {"terms": list(terms)} if terms else {}
-        return self._once(context.request_id, "evaluate", parts, QueuedRun, decide)
+        return self._once(context, "evaluate", parts, QueuedRun, decide)
 
     def _asked_model(self, context: RequestContext, user: str, terms: Sequence[str]) -> Composition:
         """The user's model; with terms, the model that they would make."""

@@ -32,7 +32,7 @@ from cluster.domain.tasks import Shard
 from cluster.domain.visibility import Visibility
 from cluster.reading.asker_view import Known
 from cluster.reading.reads import Reads
-from cluster.reading.shares import require_share, wait
+from cluster.reading.shares import WRITES, HourlyLimiter, require_share, wait
 from cluster.registry import Registry, Request, TaskRecord
 from cluster.scheduler import upkeep
 from cluster.scheduler.leases import Leases
@@ -82,7 +82,7 @@ class RequestHandler(Reads):
         self._erasing = Erasing(place, self._registry, self._blobs, self._lock)
         self._changed: list[str] = []  # tasks whose samples changed, since this process began
         self._steps = 0  # of trainings, since this process began
-        self._leases = Leases()
+        self._leases, self._writes = Leases(), HourlyLimiter(WRITES)
         self._pins = Pins(self._registry, self._blobs, self._task_state)
         self._execution = Execution(place, self._base, self._registry, launcher, self._lock)
         self._board, self._looking = Board(self._registry), Retries()
@@ -137,7 +137,7 @@ class RequestHandler(Reads):
 
     def _once(
         self,
-        request_id: str,
+        context: RequestContext,
         verb: str,
         parts: dict[str, Any],
         form: type[A],
@@ -150,13 +150,17 @@ class RequestHandler(Reads):
             verb, parts: what is requested. NameTaken if the id was used for another request.
             form: the type of the answer.
             owner: of a new task, for the log.
+
+        Raises TooMany beyond the sender's share of an hour; a repeated request is not counted.
         """
-        asked = identity(verb, parts)
+        asked, request_id = identity(verb, parts), context.request_id
         with self._lock:
             self._reread_if_unsure()
             if (kept := self._registry.answer(request_id, asked)) is not None:
                 return _kept(form, kept)
             try:
+                if context.sender is not None and verb != "revoke":  # tokens can always be ended
+                    self._writes.require(context.sender, 1, "requests that change something")
                 decision = decide()
             except TaclError as error:
                 facts = {"error": type(error).__name__, "cause": str(error)}

@@ -91,10 +91,10 @@ class TaskRequests(RequestHandler):
 
             return Decision(answer, partial(self._registry.accept, submission, work), start)
 
-        request_id = submission.request_id
+        asked = context.model_copy(update={"request_id": submission.request_id})
         parts = submission.model_dump(mode="json", exclude={"rows"})  # its blobs determine them
         with self._lock, self._accepting(files):
-            return self._once(request_id, "submit", parts, Submitted, decide, submission.owner)
+            return self._once(asked, "submit", parts, Submitted, decide, submission.owner)
 
     def add_samples(self, context: RequestContext, task: str, blob: BlobRef) -> GrownShard:
         def decide() -> Decision[GrownShard]:
@@ -114,7 +114,7 @@ class TaskRequests(RequestHandler):
 
         parts = {"task": task, "blob": blob.digest}
         with self._lock, self._accepting([blob.digest]):
-            return self._once(context.request_id, "add_samples", parts, GrownShard, decide)
+            return self._once(context, "add_samples", parts, GrownShard, decide)
 
     def retry(self, context: RequestContext, task: str) -> RetriedTask:
         def decide() -> Decision[RetriedTask]:
@@ -137,7 +137,7 @@ class TaskRequests(RequestHandler):
             answer = RetriedTask(task=task, retried=chosen)
             return Decision(answer, partial(self._registry.retry, chosen), start)
 
-        return self._once(context.request_id, "retry", {"task": task}, RetriedTask, decide)
+        return self._once(context, "retry", {"task": task}, RetriedTask, decide)
 
     def cancel(self, context: RequestContext, task: str, keep: bool = False) -> CancelledTask:
         def decide() -> Decision[CancelledTask]:
@@ -154,7 +154,7 @@ class TaskRequests(RequestHandler):
             return Decision(answer, write, partial(self._withdraw, Removed(task, uses)))
 
         parts = {"task": task} | ({"keep": "yes"} if keep else {})
-        return self._once(context.request_id, "cancel", parts, CancelledTask, decide)
+        return self._once(context, "cancel", parts, CancelledTask, decide)
 
     def remove(self, context: RequestContext, task: str, purge: bool) -> RemovedTask:
         def decide() -> Decision[RemovedTask]:
@@ -179,7 +179,7 @@ class TaskRequests(RequestHandler):
             return Decision(answer, write, withdraw)
 
         parts = {"task": task, "purge": purge}
-        return self._once(context.request_id, "remove", parts, RemovedTask, decide)
+        return self._once(context, "remove", parts, RemovedTask, decide)
 
     def refresh(self, context: RequestContext, task: str) -> QueuedRun:
         def decide() -> Decision[QueuedRun]:
@@ -190,7 +190,7 @@ class TaskRequests(RequestHandler):
             who = context.user or ""
             return self._queued(work.run_id, partial(self._registry.add_run, work, task, user=who))
 
-        return self._once(context.request_id, "refresh", {"task": task}, QueuedRun, decide)
+        return self._once(context, "refresh", {"task": task}, QueuedRun, decide)
 
     def task(self, context: RequestContext, name: str) -> TaskDetail:
         with self._reading():

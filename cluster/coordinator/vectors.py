@@ -42,7 +42,7 @@ class VectorRequests(RequestHandler):
             return Decision(answer, write, promote)
 
         parts = {"task": task, "name": name, "version": version, "expected": expected}
-        return self._once(context.request_id, "move_alias", parts, MovedAlias, decide)
+        return self._once(context, "move_alias", parts, MovedAlias, decide)
 
     def interference(
         self, context: RequestContext, tasks: Sequence[str] = ()

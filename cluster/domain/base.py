@@ -91,10 +91,12 @@ class RequestContext(Message):
     `user` sees their own private tasks; None is the cluster itself, or an admin, who sees all. A
     request repeated under its id within a week is carried out once and gets the same answer again.
     `limited`: they may take no more than a user's share of the cluster, and change their own tasks.
+    `sender`: who sent it over HTTP, also where that is an admin.
     """
 
     user: str | None = None
     limited: bool = False
+    sender: str | None = None
     request_id: str = Field(default_factory=new_id)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Mapping
 
 from cluster.domain.users import Usage
@@ -12,6 +13,7 @@ from tacl.errors import TooMany
 
 QUEUED = 32  # runs that wait or run: trainings, compositions and evaluations
 RAN = 24 * 60  # minutes within a day: one run all day long, or several for a part of it
+WRITES = 20_000  # within an hour: requests over HTTP that change something, an admin's too
 STORED = 64 << 30  # bytes: of the user's tasks and model, and of rows the next is made from
 
 
@@ -55,3 +57,23 @@ def wait(ran: Ran, now: float) -> int:
 def over_quota(ran_of: Mapping[str, Ran]) -> frozenset[str]:
     """The users among these who took their minutes of the day."""
     return frozenset(user for user, ran in ran_of.items() if minutes(ran) >= RAN)
+
+
+class HourlyLimiter:
+    """Limits how much a user may use up within an hour."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        # By user: start of the hour and the amount used; the hour that started first comes first.
+        self._used: dict[str, tuple[float, int]] = {}
+
+    def require(self, user: str, amount: int, what: str) -> None:
+        """Use up `amount`. Raises TooMany if less is left."""
+        now = time.monotonic()
+        while self._used and now - next(iter(self._used.values()))[0] >= HOUR:
+            del self._used[next(iter(self._used))]
+        since, used = self._used.get(user, (now, 0))
+        if used + amount > self.most:
+            most = f"{self.most:,} {what} an hour"
+            raise TooMany(f"{user} may send {most}; go on later", math.ceil(since + HOUR - now))
+        self._used[user] = (since, used + amount)

@@ -15,9 +15,10 @@ from fastapi.testclient import TestClient
 
 from cluster.api import bodies, events
 from cluster.api.access import require_here
-from cluster.api.shares import HOUR, ConcurrencyLimiter
+from cluster.api.shares import ConcurrencyLimiter
 from cluster.data.answers import ARROW
 from cluster.reading import shares
+from cluster.reading.shares import HOUR
 from tacl.errors import NotAllowed
 from tests.support.answered import told
 from tests.support.api_scene import headers, scene

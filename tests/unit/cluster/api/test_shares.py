@@ -10,13 +10,14 @@ from contextlib import ExitStack
 import pytest
 
 from cluster.api import limits
-from cluster.api.shares import HOUR, ConcurrencyLimiter, HourlyLimiter
+from cluster.api.shares import ConcurrencyLimiter
+from cluster.reading.shares import HOUR, HourlyLimiter
 from tacl.errors import Overloaded, TooMany
 
 
 def test_an_hour_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     hourly, now = HourlyLimiter(10), [0.0]
-    monkeypatch.setattr("cluster.api.shares.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("cluster.reading.shares.time.monotonic", lambda: now[0])
     hourly.require("ann", 10, "bytes")
     now[0] = 100.0
     with pytest.raises(TooMany, match="10 bytes an hour") as refused:
@@ -29,7 +30,7 @@ def test_an_hour_passes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_request_costs_the_same_with_many_users(monkeypatch: pytest.MonkeyPatch) -> None:
     hourly, now = HourlyLimiter(10), [0.0]
-    monkeypatch.setattr("cluster.api.shares.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("cluster.reading.shares.time.monotonic", lambda: now[0])
 
     def seconds(count: int) -> float:
         begun = time.thread_time()
