@@ -20,7 +20,7 @@ from cluster.reading.models import require_sum, tasks_in, with_champions
 from cluster.registry import RunRecord
 from cluster.scheduler import upkeep
 from tacl.compose.terms import MERGES, Term, parse_recipe
-from tacl.errors import BadConfig, BadRecipe, UnknownRun
+from tacl.errors import BadConfig, BadRecipe, NotAllowed, UnknownRun
 
 
 class CompositionRequests(RequestHandler):
@@ -125,6 +125,12 @@ class CompositionRequests(RequestHandler):
     ) -> QueuedRun:
         def decide() -> Decision[QueuedRun]:
             model = self._asked_model(context, user, terms)
+            if not self._visibility(context).sees_all(tasks_in(model)):
+                raise NotAllowed(
+                    f"the model of {user} has private tasks of others, on whose rows only they and "
+                    f"admins measure; evaluate your own tasks and open ones: tacl evaluate {user} "
+                    "+TASK ..."
+                )
             if without:
                 require_parts(model)
             fitted, _ = self._execution.heads.of(model, self._state.owners)

@@ -16,7 +16,7 @@ from cluster.domain.visibility import Visibility
 from cluster.domain.work import RefreshWork
 from cluster.scheduler.state import Node
 from jobs.console import tables
-from tacl.errors import UnknownTask, UnknownVector
+from tacl.errors import NotAllowed, UnknownTask, UnknownVector
 from tests.support.composing import TIES
 from tests.support.fakes import ADMIN, Scene, asks, loud, versions
 
@@ -179,6 +179,23 @@ def test_who_gives_it_to_others_is_told_whose_it_is(tmp_path: Path) -> None:
     made = scene.coordinator.composition_run(ADMIN, "bob", run.run_id).model
     assert made is not None
     assert made.private_to == {SECRET: "ann"}
+
+
+def test_only_its_owner_and_admins_measure_on_its_rows(tmp_path: Path) -> None:
+    """Also where it is in another user's model, who gets its answers and no accuracy of it."""
+    scene = populated(tmp_path)
+    call = scene.coordinator
+    call.compose(asks("give"), "bob", [f"+{SECRET}", "+his"])
+    before = len(scene.launcher.processes)
+    with pytest.raises(NotAllowed, match="private tasks of others") as refused:
+        call.evaluate(asks("measure", "bob"), "bob")
+    assert "ann" not in str(refused.value)
+    scene.settle()
+    assert len(scene.launcher.processes) == before
+    assert call.evaluate(asks("some", "bob"), "bob", False, False, ["+his", "+first"]).run_id
+    assert call.evaluate(asks("every"), "bob").run_id
+    call.compose(asks("own", "ann"), "ann", [f"+{SECRET}", "+his"])
+    assert call.evaluate(asks("hers", "ann"), "ann").run_id
 
 
 def test_others_cannot_use_it(tmp_path: Path) -> None:
