@@ -14,6 +14,7 @@ LONGEST = 64
 SHOWN = 12  # existing names that a message lists
 COMPARED = 100  # names compared for a close one: a long one takes a quarter of a millisecond
 VERSION = re.compile(r"v[0-9]+|[0-9].*")
+DIGEST = re.compile(r"[0-9A-Fa-f]{64}")
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 
@@ -26,7 +27,10 @@ def checked_alias(name: str) -> str:
 
 def checked_task(name: str, owner: str, private: bool) -> str:
     """The name itself. That of a private task must begin with its owner's, so that nobody else
-    learns that it is taken: otherwise BadName, as where no name may begin with its owner's."""
+    learns that it is taken: otherwise BadName, as where no name may begin with its owner's. BadName
+    too for what reads as a digest, which paths and lists show beside names."""
+    if DIGEST.fullmatch(name):
+        raise BadName(f"{name} cannot be the name of a task: it reads as a digest; use a word")
     if private and not NAME.fullmatch(owner):
         raise BadName(
             f"{owner!r} cannot own a private task: its name begins with the owner's, which must be "

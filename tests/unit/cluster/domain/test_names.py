@@ -55,3 +55,11 @@ def test_an_owner_whose_name_no_task_may_begin_with_is_told_so(name: str) -> Non
     with pytest.raises(BadName, match=r"'jo@corp.com' cannot own a private task.*--owner"):
         checked_task(name, "jo@corp.com", private=True)
     assert checked_task("faces", "jo@corp.com", private=False) == "faces"
+
+
+@pytest.mark.parametrize("digits", ["0123456789abcdef" * 4, "0123456789ABCDEF" * 4, "0" * 64])
+def test_what_reads_as_a_digest_is_no_task(digits: str) -> None:
+    with pytest.raises(BadName, match="reads as a digest"):
+        checked_task(digits, "ann", private=False)
+    for name in (digits[1:], f"g{digits[1:]}"):
+        assert checked_task(name, "ann", private=False) == name
