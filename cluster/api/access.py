@@ -125,15 +125,16 @@ async def caller_of(request: Request) -> Caller:
 
 
 class Guarded(APIRoute):
-    """A route that, before it reads any of the body, checks that the caller is authenticated, has
-    the role and has not too many requests under way. The role is `x-role` in the OpenAPI, by
-    default `user`."""
+    """A route that, before it reads any of the body, checks that no foreign page sent it, and that
+    the caller is authenticated, has the role and has not too many requests under way. The role is
+    `x-role` in the OpenAPI, by default `user`."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         answer = super().get_route_handler()
         role: Role = (self.openapi_extra or {}).get("x-role", "user")
 
         async def guarded(request: Request) -> Response:
+            require_same_site(request)
             request.state.caller = caller = await caller_of(request)
             caller.require(role)
             with shares_of(request).requests.held(caller.name):
@@ -144,6 +145,12 @@ class Guarded(APIRoute):
                     bounded.free()
 
         return guarded
+
+
+def require_same_site(request: Request) -> None:
+    """Raises NotAllowed if a browser says that a page of another site sends more than a GET."""
+    if request.method != "GET" and "cross-site" in request.headers.getlist("sec-fetch-site"):
+        raise NotAllowed("a page of another site sent this; ask from the page of this server")
 
 
 SUBMITTERS = {"x-role": "submitter"}  # `openapi_extra` of a route

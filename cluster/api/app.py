@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import logging
 import re
@@ -50,6 +51,7 @@ STATUSES = {
     403: "The role does not allow it.",
     404: "Not there, or not to be known of.",
     409: "Contradicts what is there now.",
+    408: "The body stopped arriving.",
     410: "Was erased.",
     413: "Too large.",
     429: "One user has or asks too much; Retry-After says when to try again.",
@@ -68,6 +70,7 @@ ADMINS_ONLY = {
     errors.StorageUnavailable: "what the server stores cannot be read or written now",
     errors.ClusterNotRunning: "the cluster does not answer now",
 }
+PRIVATE = ("/v1/", "/v2")  # paths whose answers no cache may keep
 SAID = 4000  # characters of an error message at most: it may quote what was sent
 
 
@@ -96,6 +99,7 @@ def create_app(service: Service, *, open_to_all: bool) -> FastAPI:
     if open_to_all:
         app.add_middleware(OnlyHere)
     app.add_middleware(RequestLog)
+    app.add_middleware(HeadAsGet)
     app.exception_handler(errors.TaclError)(_refused)
     app.exception_handler(RequestValidationError)(_misread)
     app.exception_handler(HTTPException)(_unrouted)
@@ -107,6 +111,35 @@ def create_app(service: Service, *, open_to_all: bool) -> FastAPI:
     page.serve(app)
     tracing.trace_requests(app)
     return app
+
+
+class HeadAsGet:
+    """ASGI middleware: answers HEAD as GET without the body. A stream ends with its headers."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] != "HEAD":
+            return await self._app(scope, receive, send)
+        ending, answered = asyncio.timeout(None), False
+
+        async def told(message: Message) -> None:
+            nonlocal answered
+            if message["type"] == "http.response.start":
+                return await send(message)
+            if not answered:
+                answered = True
+                await send({"type": "http.response.body", "body": b""})
+            if message.get("more_body"):
+                ending.reschedule(0)
+
+        try:
+            async with ending:
+                await self._app({**scope, "method": "GET"}, receive, told)
+        except TimeoutError:
+            if not answered:
+                raise
 
 
 class RequestLog:
@@ -127,8 +160,11 @@ class RequestLog:
             nonlocal answered
             if message["type"] == "http.response.start":
                 answered = True
+                headers = MutableHeaders(scope=message)
                 if given is None:
-                    MutableHeaders(scope=message)["x-request-id"] = request.state.request_id
+                    headers["x-request-id"] = request.state.request_id
+                if scope["path"].startswith(PRIVATE):
+                    headers["cache-control"] = "no-store"
                 self._log_answered(request, message["status"], time.perf_counter() - started)
             await send(message)
 
@@ -209,7 +245,7 @@ async def _misread(request: Request, error: RequestValidationError) -> JSONRespo
 async def _unrouted(request: Request, error: HTTPException) -> JSONResponse:
     if (known := await _known_error(request, error.__cause__)) is not None:
         return known
-    kind = "BadConfig" if error.status_code == 400 else "NoRoute"
+    kind = {400: "BadConfig", 408: "TooLate"}.get(error.status_code, "NoRoute")
     answer = _problem(request, error.status_code, kind, str(error.detail))
     answer.headers.update(error.headers or {})
     if error.status_code == 405:
@@ -222,7 +258,8 @@ def _methods(request: Request) -> list[str]:
     matched. GET for a path that is not in the schema."""
     paths = request.app.openapi()["paths"].items()
     fits = (of for path, of in paths if re.fullmatch(_HOLE.sub("[^/]+", path), request.url.path))
-    return sorted(method.upper() for of in fits for method in of) or ["GET"]
+    found = {method.upper() for of in fits for method in of} or {"GET"}
+    return sorted(found | {"HEAD"} if "GET" in found else found)
 
 
 _HOLE = re.compile(r"\{[^}]+\}")

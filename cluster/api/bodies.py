@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from fastapi import Request
 from python_multipart.multipart import parse_options_header
 from starlette.datastructures import Headers
@@ -19,6 +21,7 @@ from tacl.errors import TaclError, TooLarge
 UPLOAD_BYTES = 1 << 30  # a data set
 BODY_BYTES = 32 << 20  # any other request
 UPLOADS = "/v1/tasks"
+SILENT = 30.0  # seconds without a byte after which a body is given up
 IN_MEMORY = 64 << 20  # bytes of a body that are in memory at most; files go to the disk
 MARKS = TEXT_CHARACTERS  # brackets and commas of a JSON body, those in its strings included
 FIELDS = 1100  # of a form: a thousand terms, and the other fields
@@ -28,8 +31,9 @@ NO_JSON = ({"multipart/form-data"}, {ARROW})  # one of them alone, without anoth
 
 class BoundedRequest(Request):
     """A request whose body is refused if its declared length is over the limit, and cut off when it
-    grows over the limit or over what is left of its sender's share. `sender`: None for an admin,
-    whose bytes are not counted.
+    grows over the limit or over what is left of its sender's share, or when nothing arrives any
+    more: it would keep its place among the requests. `sender`: None for an admin, whose bytes are
+    not counted.
 
     A form may have as many parts, and as large ones, as any route needs: all but the first megabyte
     of each file would be in memory. The sender may not choose its charset: decoding some takes time
@@ -45,7 +49,12 @@ class BoundedRequest(Request):
         self._require_small(_declared(self.headers))
 
     async def _counted(self) -> Message:
-        message = await self._given()
+        try:
+            async with asyncio.timeout(SILENT):
+                message = await self._given()
+        except TimeoutError as error:
+            why = f"nothing of the body arrived for {SILENT:g} s; send the request again"
+            raise HTTPException(408, why, {"connection": "close"}) from error
         try:
             self._add(message.get("body", b""))
         except TaclError as error:  # the only class that FastAPI lets through from reading a body

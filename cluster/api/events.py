@@ -93,7 +93,7 @@ async def events(request: Request, asked: ReadRequest) -> EventStream:
     news: News = request.app.state.news
     first = await news.since(asked)
     lines = _lines(asked, news, first, partial(caller_of, request))
-    stream = EventStream(lines, headers={"cache-control": "no-store"})
+    stream = EventStream(lines)
     stream.place = asked.shares.listeners.held(asked.caller.name)
     return stream
 

@@ -43,8 +43,8 @@ def test_what_may_be_done_with_a_page_is_said_where_it_is_written_to(tmp_path: P
     client = TestClient(scene(tmp_path / "home")[0])
     for path in ("/", "/page/main.js", "/docs", "/v1/openapi.json"):
         refused = client.post(path)
-        assert (refused.status_code, refused.headers["allow"]) == (405, "GET"), path
-    assert client.delete("/v1/tasks").headers["allow"] == "GET, POST"
+        assert (refused.status_code, refused.headers["allow"]) == (405, "GET, HEAD"), path
+    assert client.delete("/v1/tasks").headers["allow"] == "GET, HEAD, POST"
 
 
 def test_the_form_of_a_task_is_what_the_api_asks_for(tmp_path: Path) -> None:
