@@ -14,16 +14,39 @@ export const token = {
 
 const headers = () => (token.get() ? { authorization: `Bearer ${token.get()}` } : {});
 
-async function ask(path, options = {}) {
-  let response;
+const LIMIT = 90_000; // milliseconds without a byte; the server answers within 60 seconds
+const READING = 1_200_000; // the same while the server reads a data set
+const SLOWEST = 16; // bytes that a line sends in a millisecond at least
+
+// `limit`: how long the server may need once it has the body.
+async function ask(path, { limit = LIMIT, ...options } = {}) {
+  const ending = new AbortController(), most = limit + size(options.body) / SLOWEST;
+  let timer, response, text = "";
+  const wait = () => { clearTimeout(timer); timer = setTimeout(() => ending.abort(), most); };
+  wait();
   try {
-    response = await fetch(`v1/${path}`, { ...options, headers: { ...headers(), ...options.headers } });
+    response = await fetch(`v1/${path}`, { ...options, headers: { ...headers(), ...options.headers }, signal: ending.signal });
+    const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+    for (let part; !(part = await reader.read()).done; text += part.value) wait();
   } catch {
-    throw new Refused(0, "The cluster does not answer.");
+    const silent = `No answer within ${Math.round(most / 1000)} seconds.`;
+    throw new Refused(0, `${ending.signal.aborted ? silent : "The cluster does not answer."} Try again.`);
+  } finally {
+    clearTimeout(timer);
   }
-  const body = await response.json().catch(() => ({}));
-  if (!response.ok) throw new Refused(response.status, body.message ?? body.detail ?? response.statusText, body.error);
+  const body = parsed(text);
+  if (!response.ok) throw new Refused(response.status, body?.message ?? body?.detail ?? response.statusText, body?.error);
+  if (body === undefined) throw new Refused(0, "The answer cannot be read. Try again.");
   return body;
+}
+
+function size(body) {
+  if (!(body instanceof FormData)) return body?.length ?? 0;
+  return [...body.values()].reduce((sum, one) => sum + (one.size ?? one.length), 0);
+}
+
+function parsed(text) {
+  try { return JSON.parse(text); } catch { return undefined; }
 }
 
 const post = (path, body, more = {}) => ask(path, {
@@ -92,7 +115,7 @@ export const issue = (user, role, hash, days) =>
   post(`users/${encodeURIComponent(user)}/tokens`, { role, token_hash: hash, days });
 export const revoke = (user) => ask(`users/${encodeURIComponent(user)}/tokens`, { method: "DELETE" });
 
-export const submit = (form) => ask("tasks", { method: "POST", body: form });
+export const submit = (form) => ask("tasks", { method: "POST", body: form, limit: READING });
 
 const SILENT = 40_000; // milliseconds; the server breaks its silence every 15 seconds
 
@@ -101,9 +124,11 @@ export async function follow(onEvent, onState) {
   for (let pause = 1; ; pause = Math.min(2 * pause, 30)) {
     const ending = new AbortController();
     let why = "";
+    const late = setTimeout(() => ending.abort(), LIMIT); // until it begins; then `read` looks after it
     try {
       const options = { headers: { ...headers(), accept: "text/event-stream" }, signal: ending.signal };
       const response = await fetch("v1/events", options);
+      clearTimeout(late);
       if (!response.ok) {
         const body = await response.json().catch(() => ({}));
         throw new Refused(response.status, body.message ?? response.statusText);
@@ -115,6 +140,7 @@ export async function follow(onEvent, onState) {
       if (error.status === 401) return onState("signed out");
       if (error instanceof Refused) why = error.message;
     } finally {
+      clearTimeout(late);
       ending.abort();
     }
     onState("lost", why);

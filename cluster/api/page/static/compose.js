@@ -5,7 +5,8 @@ import { $, busy, el, left, onSubmit, say, told, work } from "./dom.js";
 import { helped, together } from "./explain.js";
 
 const form = $("#compose form");
-const chosen = new Map(); // TASK, which is its champion, or TASK@vN -> { on, sign, size, line }
+const MOST = 1e6; // of a coefficient
+const chosen = new Map(); // TASK, which is its champion, or TASK@vN -> { on, sign, size, wrong, line }
 let champions = new Map(); // task -> version
 let matrix = { vectors: [], on: [], logits: [], high: Infinity, findings: [], loudest: [] };
 
@@ -36,7 +37,7 @@ function written({ coefficient, vector }) {
 }
 
 function added(name) {
-  chosen.set(name, { on: false, sign: 1, size: 1 });
+  chosen.set(name, { on: false, sign: 1, size: 1, wrong: false });
   return (chosen.get(name).line = term(name));
 }
 
@@ -56,15 +57,20 @@ function term(name) {
   const sign = el("button", { type: "button", className: "plain sign" });
   const label = `coefficient of ${name}`;
   const slide = el("input", { type: "range", min: 0, max: 2, step: 0.05, value: 1, "aria-label": label });
-  const size = el("input", { type: "number", min: 0, max: 10, step: "any", value: 1, "aria-label": `${label}, as a number` });
+  const size = el("input", { type: "number", min: 0, max: MOST, step: "any", value: 1, "aria-label": `${label}, as a number` });
   const line = el("li", {}, el("label", {}, pick, name), sign, slide, size);
   const draw = () => {
     sign.textContent = state.sign > 0 ? "+" : "−";
     sign.setAttribute("aria-label", state.sign > 0 ? `${name} is added; subtract it` : `${name} is subtracted; add it`);
     for (const one of [sign, slide, size]) one.classList.toggle("off", !state.on);
+    size.setAttribute("aria-invalid", state.wrong);
     report();
   };
-  const use = (value) => { state.size = Number(value) || 0; state.on = pick.checked = state.size > 0; };
+  const use = (value) => {
+    state.size = Number(value);
+    state.wrong = false;
+    state.on = pick.checked = state.size > 0;
+  };
   pick.addEventListener("change", () => {
     state.on = pick.checked;
     if (state.on && !state.size) slide.value = size.value = state.size = 1;
@@ -72,12 +78,17 @@ function term(name) {
   });
   sign.addEventListener("click", () => { state.sign *= -1; state.on = pick.checked = true; draw(); });
   slide.addEventListener("input", () => { size.value = slide.value; use(slide.value); draw(); });
-  size.addEventListener("input", () => { slide.value = size.value; use(size.value); draw(); });
+  size.addEventListener("input", () => {
+    const isNumber = size.value !== "" && size.validity.valid; // what is no number has no value
+    if (isNumber) { slide.value = size.value; use(size.value); } else state.wrong = state.on = pick.checked = true;
+    draw();
+  });
   line.addEventListener("take", ({ detail }) => {
     const factor = detail.get(name) ?? 0;
     state.on = pick.checked = factor !== 0;
     state.sign = factor < 0 ? -1 : 1;
     state.size = Math.abs(factor) || 1;
+    state.wrong = false;
     slide.value = size.value = state.size;
     draw();
   });
@@ -92,8 +103,8 @@ $(".all", form).addEventListener("click", () => {
 });
 
 export function terms() {
-  return [...chosen].filter(([, one]) => one.on && one.size > 0).map(([name, one]) => {
-    const factor = one.size === 1 ? "" : `${one.size}*`;
+  return [...chosen].filter(([, one]) => one.on && (one.wrong || one.size > 0)).map(([name, one]) => {
+    const factor = one.wrong ? "?*" : one.size === 1 ? "" : `${one.size}*`;
     return `${one.sign > 0 ? "+" : "-"}${factor}${name}`;
   });
 }
@@ -111,22 +122,23 @@ let aloud = ""; // what was said last
 
 // Of every picked pair, what the one does to the other's inputs, times its coefficient.
 function reported() {
-  const picked = terms();
+  const picked = terms(), names = [...chosen].filter(([, one]) => one.on).map(([name]) => name);
+  const wrong = names.filter((name) => chosen.get(name).wrong).map((name) =>
+    `The coefficient of ${name} is no number from 0 to ${MOST.toLocaleString()}: type one.`);
   say($("output", form), picked.map((one) => one.replace(/^-/, "−")).join(" ") || "nothing picked");
-  for (const one of [$(".use", form), $(".foresee", form)]) one.disabled = busy.has(one) || !picked.length;
+  for (const one of [$(".use", form), $(".foresee", form)]) one.disabled = busy.has(one) || !picked.length || wrong.length > 0;
   if (foreseen && picked.join() !== foreseen) {
     foreseen = "";
     $(".foreseen", form).replaceChildren();
     told(form, "");
   }
-  const names = [...chosen].filter(([, one]) => one.on).map(([name]) => name);
   const others = names.filter((name) => !champions.has(name)).map((name) =>
     `${name} is not the champion of now: what it does to the others is not shown here.`);
   const known = changes(names), all = names.length * (names.length - 1);
-  const lines = [...others, ...pairs(known), ...matrix.findings.filter((one) => concerns(one, names)).map((one) => one.message)];
+  const lines = [...wrong, ...others, ...pairs(known), ...matrix.findings.filter((one) => concerns(one, names)).map((one) => one.message)];
   const isFine = !lines.length && known.length === all;
   const said = lines.length ? lines : [apart(known, all)];
-  const words = names.length < 2 ? "" : JSON.stringify([said, isFine]);
+  const words = names.length < 2 && !wrong.length ? "" : JSON.stringify([said, isFine]);
   if (words === aloud) return;
   aloud = words;
   const items = said.map((line) => el("li", { className: isFine ? "fine" : "" }, line));

@@ -13,15 +13,17 @@ export function el(tag, properties = {}, ...children) {
 }
 
 export const percent = (share) => (share === null || share === undefined ? "" : (100 * share).toFixed(1));
+// Times are those of the reader's time zone, which they name.
+const DAY = { year: "numeric", month: "short", day: "numeric" };
 // With the day, where that is not today.
 export function clock(at) {
   const [time, now] = [new Date(1000 * at), new Date()];
-  const options = time.toDateString() === now.toDateString() ? {} : { dateStyle: "medium" };
-  return time.toLocaleString([], { timeStyle: "short", ...options });
+  const options = time.toDateString() === now.toDateString() ? {} : DAY;
+  return time.toLocaleString([], { ...options, hour: "numeric", minute: "2-digit", timeZoneName: "short" });
 }
+export const day = (at) => (at ? new Date(1000 * at).toLocaleDateString([], { ...DAY, timeZoneName: "short" }) : "never");
 // Until the moment that the cluster expects: ", 40 s left"; nothing where it does not know.
 export const left = (expected) => (expected ? `, ${duration(Math.max(0, expected - Date.now() / 1000))} left` : "");
-export const day = (at) => (at ? new Date(1000 * at).toLocaleDateString([], { dateStyle: "medium" }) : "never");
 
 function duration(seconds) {
   if (seconds < 90) return `${Math.round(seconds)} s`;

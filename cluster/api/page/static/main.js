@@ -59,7 +59,7 @@ function failed(error) {
   if (error.status === 401) signedOut();
   else {
     const passes = !error.status || error.status === 429 || error.status >= 500;
-    link("lost", passes ? `${error.message} Trying again …` : error.message);
+    link("lost", passes ? `${error.message.replace(/ Try again\.$/, "")} Trying again …` : error.message);
     clearTimeout(retry);
     if (passes) retry = setTimeout(soon, AGAIN);
   }

@@ -1,7 +1,7 @@
 // The accuracy matrix over time, and the map of tasks: what each vector does to each task.
 
 import * as api from "./api.js";
-import { $, el, percent, shade, table } from "./dom.js";
+import { $, clock, el, percent, shade, table } from "./dom.js";
 
 export async function showAccuracy(user) {
   const found = await api.accuracy(user);
@@ -27,10 +27,9 @@ const ofAll = (row) => ({
   unknown: row.unknown, "frozen base": row.frozen_known, "frozen base, unknown": row.frozen_unknown });
 
 function label(row, isSeveral) {
-  const time = new Date(1000 * row.at).toLocaleString([], { dateStyle: "short", timeStyle: "short" });
   const names = row.terms.length > 2 ? `${row.terms[0]} … ${row.terms.at(-1)}` : row.terms.join(" ");
   const [who, how] = [isSeveral ? `${row.user}: ` : "", row.method === "sum" ? "" : `${row.method} of `];
-  return el("span", { title: row.label }, el("small", {}, time), ` ${who}${how}${names.replaceAll(/@v\d+/g, "")}`);
+  return el("span", { title: row.label }, el("small", {}, clock(row.at)), ` ${who}${how}${names.replaceAll(/@v\d+/g, "")}`);
 }
 
 export async function showInterference() {
