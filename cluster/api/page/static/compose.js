@@ -223,15 +223,18 @@ $(".update", form).addEventListener("click", () => work(form, $(".update", form)
 
 async function evaluated(user, options, words) {
   const key = `${Date.now()} ${Math.random()}`;
-  for (;;) {
-    const { result, run_id } = await api.evaluate(user, key, options);
-    if (result !== null) return result;
-    // Somebody with the same model asked for it first, and it is not told who.
-    const unseen = (error) => { if (error.status !== 404) throw error; return {}; };
+  // Once it is under way it goes on, also while it is not heard of.
+  const unheard = (error) => { if (![0, 503].includes(error.status)) throw error; return { result: null }; };
+  // Somebody with the same model asked for it first, and it is not told who.
+  const unseen = (error) => (error.status === 404 ? {} : unheard(error));
+  let { result, run_id } = await api.evaluate(user, key, options);
+  while (result === null) {
     const { step, steps, expected } = await api.run(run_id).catch(unseen);
     told(form, steps ? `${words} ${step} of ${steps} rows${left(expected)}` : words);
     await new Promise((done) => setTimeout(done, 1500));
+    ({ result } = await api.evaluate(user, key, options).catch(unheard));
   }
+  return result;
 }
 
 let foreseen = ""; // the recipe whose accuracy is shown

@@ -157,3 +157,27 @@ def test_a_task_that_was_removed_leaves_the_lists(run: Run) -> None:
         const told = async () => [await look(), await look()];
     """
     assert run(lines) == [[2, 2], [1, 1]]
+
+
+def test_an_evaluation_is_waited_for_also_where_the_line_breaks(run: Run) -> None:
+    lines = """
+        const form = document.querySelector("#compose form");
+        const compose = await import("./page/compose.js");
+        compose.take({ user: "ann", method: "ties", terms: [] });
+        const waits = { run_id: "9f", result: null }, done = { result: { absolute: 0.5 } };
+        const lost = new Error("the line is down"), down = [503, {}], unseen = [404, {}];
+        const answers = [[200, waits], lost, lost, down, down, unseen, [200, done]];
+        globalThis.fetch = async () => {
+          const [answer] = answers.splice(0, 1);
+          if (answer instanceof Error) throw answer;
+          return new Response(JSON.stringify(answer[1]), { status: answer[0] });
+        };
+        const told = async () => {
+          form.querySelector(".measure").dispatchEvent(new Event("click"));
+          for (let i = 0; i < 20; i++) await settled();
+          return [form.querySelector(".told").textContent, answers.length];
+        };
+    """
+    said, left = run(lines)
+    assert "It was measured" in said
+    assert left == 0
