@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import shutil
@@ -10,12 +11,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import playwright
 import pytest
 
 from cluster.api import page
-from tests.support.needs import need
 
 DOM = Path(__file__).parents[3] / "support" / "page_dom.mjs"
+NODE = Path(inspect.getfile(playwright)).parent / "driver" / "node"  # that of Playwright
 Run = Callable[[str], Any]
 REFUSED = "const refused = (error) => [error.status, error.message];"
 
@@ -23,7 +25,6 @@ REFUSED = "const refused = (error) => [error.status, error.message];"
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
     """Runs lines of a module beside the scripts of the page; returns what they give to `told`."""
-    node = need("node", shutil.which("node"), "install Node.js, such as Debian's package nodejs")
     shutil.copytree(page.STATIC, tmp_path / "page")
     shutil.copy(DOM, tmp_path / "page_dom.mjs")
     (tmp_path / "package.json").write_text('{"type": "module"}')
@@ -32,7 +33,7 @@ def run(tmp_path: Path) -> Run:
         start = 'import { settled } from "./page_dom.mjs";\n'
         end = "console.log(JSON.stringify(await told()));\nprocess.exit();\n"
         (tmp_path / "main.js").write_text(start + lines + end)
-        asked = [node, "main.js"]
+        asked = [NODE, "main.js"]
         zone = os.environ | {"TZ": "Asia/Tokyo", "LC_ALL": "en_US.UTF-8"}
         ran = subprocess.run(asked, cwd=tmp_path, env=zone, capture_output=True, timeout=20)
         assert ran.returncode == 0, ran.stderr.decode()
