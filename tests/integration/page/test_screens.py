@@ -30,7 +30,7 @@ def test_a_phone(api: FakeApi, open_page: Any) -> None:
     for link in page.locator("nav a:visible").all():
         box = link.bounding_box()
         assert box["x"] + box["width"] <= 360  # none is cut
-    year = page.evaluate("new Date(1e12).toLocaleDateString([], {dateStyle: 'short'})")
+    year = page.evaluate("new Date(1e12).toLocaleDateString([], {dateStyle: 'medium'})")
     says(page, "#accuracy small", year)
     boxes = page.locator("button:visible, summary:visible").all()
     assert min(box.bounding_box()["height"] for box in boxes) >= 24  # of a finger
