@@ -6,22 +6,26 @@ import torch
 from torch import Tensor
 
 
-def confusion(logits_NC: Tensor, labels_N: Tensor) -> Tensor:
+def confusion(answers_N: Tensor, labels_N: Tensor, classes: int) -> Tensor:
     """int64 [C, C]: how many rows of class i (row) were answered with class j (column)."""
-    classes = logits_NC.shape[-1]
-    cells_N = labels_N * classes + logits_NC.argmax(-1)
+    cells_N = labels_N * classes + answers_N
     return torch.bincount(cells_N, minlength=classes * classes).view(classes, classes)
 
 
-def accuracies(confusion_CC: Tensor) -> list[float | None]:
+def accuracies(answers_N: Tensor, labels_N: Tensor, classes: int) -> list[float | None]:
     """The share of each class's rows that is answered right; None for a class without rows."""
-    return _shares(confusion_CC.diagonal(), confusion_CC.sum(1))
+    right_C = _counts(labels_N[answers_N == labels_N], classes)
+    return _shares(right_C, _counts(labels_N, classes))
 
 
-def f1_scores(confusion_CC: Tensor) -> list[float | None]:
+def f1_scores(answers_N: Tensor, labels_N: Tensor, classes: int) -> list[float | None]:
     """2 TP / (2 TP + FP + FN) of each class; None for one without rows that is never answered."""
-    right_C = confusion_CC.diagonal()
-    return _shares(2 * right_C, confusion_CC.sum(0) + confusion_CC.sum(1))
+    right_C = _counts(labels_N[answers_N == labels_N], classes)
+    return _shares(2 * right_C, _counts(labels_N, classes) + _counts(answers_N, classes))
+
+
+def _counts(classes_N: Tensor, classes: int) -> Tensor:
+    return torch.bincount(classes_N, minlength=classes)
 
 
 def _shares(part_C: Tensor, whole_C: Tensor) -> list[float | None]:
