@@ -8,6 +8,7 @@ import inspect
 import json
 import re
 import shlex
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -202,6 +203,14 @@ def test_the_head_has_the_ports_that_kuberay_gives_it(name: str) -> None:
     """One that is named takes the place of all, also of those of Serve and of the dashboard."""
     (head, *_) = pods(cluster_of(name))
     assert "ports" not in head["spec"]["containers"][0]
+
+
+@pytest.mark.parametrize("name", MANIFESTS)
+def test_of_a_machine_with_two_addresses_the_head_takes_the_first(name: str) -> None:
+    (head, *_) = pods(cluster_of(name))
+    fakes = "ray() { :; }; hostname() { echo '10.0.0.7 fd00::7 '; }; tacl() { echo $*; };"
+    said = subprocess.check_output(["bash", "-c", f"{fakes} {start_of(head)}"], text=True)
+    assert "--address 10.0.0.7:6379 --" in said
 
 
 def test_the_head_starts_a_home_that_any_node_can_take_over() -> None:
