@@ -38,6 +38,7 @@ SCHEME = "hf:"
 NAME = re.compile(r"hf:(\w[\w.-]*/\w[\w.-]*)(?:@(\w[\w./-]*))?", re.ASCII)
 LOGIN = "Set HF_TOKEN, or log in with `hf auth login`."
 ADAPTER = "adapter_model.safetensors"
+OF_WEIGHTS = (".safetensors", *PICKLED, ".index.json", CONFIG)  # how names of such files end
 SHARD = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
 
 
@@ -173,7 +174,8 @@ def require_pushable(place: Repository, public: bool) -> None:
 
 def pushed(folder: Path, place: Repository, public: bool, message: str) -> str:
     """Pushes the folder's files as one commit, which also deletes older weights that are not among
-    them, and returns hf:OWNER/NAME@COMMIT. Creates the repository if there is none.
+    them, with their indexes and an adapter's configuration: libraries would prefer these. Returns
+    hf:OWNER/NAME@COMMIT. Creates the repository if there is none.
 
     Raises NotAuthenticated, NotAllowed, StorageUnavailable.
     """
@@ -182,7 +184,7 @@ def pushed(folder: Path, place: Repository, public: bool, message: str) -> str:
     with _telling(place):
         api.create_repo(place.name, private=not public, exist_ok=True)
         before = api.list_repo_files(place.name)
-        old = [n for n in before if n.endswith((".safetensors", *PICKLED)) and n not in files]
+        old = [name for name in before if name.endswith(OF_WEIGHTS) and name not in files]
         operations = [CommitOperationAdd(name, path) for name, path in files.items()]
         gone = [CommitOperationDelete(name) for name in old]
         done = api.create_commit(place.name, [*operations, *gone], commit_message=message)

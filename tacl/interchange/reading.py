@@ -19,8 +19,8 @@ from tacl.vectors.params import Params
 
 PICKLED = (".pt", ".pth", ".bin", ".ckpt")  # PyTorch's own; read by its weights-only loader
 FILES = (  # of a directory, the first of these that exists is read
+    "model.safetensors",  # as transformers: an index beside it may be left of older parts
     "model.safetensors.index.json",
-    "model.safetensors",
     "open_clip_model.safetensors",
     "pytorch_model.bin",
     "open_clip_pytorch_model.bin",

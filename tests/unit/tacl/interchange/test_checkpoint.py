@@ -311,6 +311,9 @@ def test_shards_of_one_checkpoint(loaded: Callable[[str], Backbone], tmp_path: P
     places = {key: name for name, part in parts.items() for key in part}
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
     is_the_change(backbone, vector_of_checkpoint("x", backbone, tmp_path))
+    save_file(changed(backbone, 1), tmp_path / "model.safetensors")
+    is_the_change(backbone, vector_of_checkpoint("x", backbone, tmp_path), 1)  # as transformers
+    (tmp_path / "model.safetensors").unlink()
     places[next(iter(places))] = "../elsewhere.safetensors"
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
     with pytest.raises(BadCheckpoint, match="other directories"):

@@ -60,6 +60,9 @@ def test_a_checkpoint_in_parts(hub: Hub) -> None:
     index = {"model.safetensors.index.json": json.dumps({"weight_map": {}}).encode()}
     hub.put("bob/model", {**parts, **index, "optimizer.safetensors": WEIGHTS})
     assert fetch("hf:bob/model")[0].keys() == {*parts, *index}
+    whole = {"model.safetensors": WEIGHTS}
+    hub.put("bob/model", {**parts, **index, **whole})
+    assert fetch("hf:bob/model")[0] == whole
 
 
 def test_an_adapter_and_a_vector(hub: Hub) -> None:
@@ -151,6 +154,8 @@ def test_a_push_is_one_commit_without_the_weights_of_before(
 ) -> None:
     place = Repository.parse("hf:ann/model")
     old = {"old.safetensors": WEIGHTS, "README.md": b"---\n---\nold"}
+    old |= {"model.safetensors.index.json": b"{}", "adapter_config.json": b"{}"}
+    old |= {"pytorch_model.bin.index.json": b"{}", "old/adapter_config.json": b"{}"}
     before = pushed(folder_of(tmp_path / "old", old), place, False, "first")
     new = {"model.safetensors": WEIGHTS, "README.md": b"new", "1_Pooling/config.json": b"{}"}
     where = pushed(folder_of(tmp_path / "new", new), place, False, "second")
@@ -158,8 +163,7 @@ def test_a_push_is_one_commit_without_the_weights_of_before(
     assert len(hub.repos["ann/model"].commits) == 3  # it was made, and pushed to twice
     assert hub.repos["ann/model"].private
     assert fetch(where) == ({"model.safetensors": WEIGHTS}, where)
-    with pytest.raises(BadCheckpoint, match="no weights that are known"):
-        fetch(before)
+    assert fetch(before)[0].keys() == {"model.safetensors.index.json"}
 
 
 def test_who_may_not_push_is_told_before_anything_is_computed(
