@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import zipfile
 from collections.abc import Mapping
@@ -25,6 +26,7 @@ FILES = (  # of a directory, the first of these that exists is read
     "pytorch_model.bin",
     "open_clip_pytorch_model.bin",
 )
+END = 56 + 20 + 22  # bytes of the records with which a large archive ends
 NESTED = ("state_dict", "model")  # keys under which training programs save the weights
 
 
@@ -110,13 +112,34 @@ def _require_unpacked(path: Path) -> None:
     try:
         with zipfile.ZipFile(path) as file:
             members = file.infolist()
-    except (zipfile.BadZipFile, NotImplementedError, ValueError, EOFError) as error:
+            is_packed = any(member.compress_type != zipfile.ZIP_STORED for member in members)
+            if is_packed or sum(member.file_size for member in members) > path.stat().st_size:
+                raise BadCheckpoint(
+                    f"{path} is compressed, and could become any size in memory; save it with "
+                    "torch.save"
+                )
+            _require_one_reading(path, file)
+    except (zipfile.BadZipFile, RuntimeError, ValueError, EOFError) as error:
         raise BadCheckpoint(f"{path} is not a complete PyTorch file: {error}") from error
-    is_packed = any(member.compress_type != zipfile.ZIP_STORED for member in members)
-    if is_packed or sum(member.file_size for member in members) > path.stat().st_size:
-        raise BadCheckpoint(
-            f"{path} is compressed, and could become any size in memory; save it with torch.save"
-        )
+
+
+def _require_one_reading(path: Path, file: zipfile.ZipFile) -> None:
+    """Raises BadZipFile for an archive in which another reader, such as PyTorch's, may find other
+    members: it ignores case in names, and begins to read from the end in another way."""
+    members = file.infolist()
+    names = {one.orig_filename.lower() for one in members}
+    if len(names) < len(members) or any("\0" in name or "\\" in name for name in names):
+        raise zipfile.BadZipFile("members have equal names, or \\0 or \\ in them; save it anew")
+    for one in members:
+        file.open(one).close()  # raises if its own header has another name
+    with path.open("rb") as stream:
+        size = stream.seek(0, os.SEEK_END)
+        stream.seek(max(size - END, 0))
+        locator = stream.read()[-42:-22]  # of a record for large archives, which precedes it
+    moved = locator[:4] == b"PK\6\7" and int.from_bytes(locator[8:16], "little") != size - END
+    begins = min((one.header_offset for one in members), default=0)  # 0, unless the list is another
+    if moved or begins or file.comment:
+        raise zipfile.BadZipFile("it may have two lists of members; save it anew")
 
 
 def _is_plain(value: Tensor) -> bool:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import io
+import struct
+import warnings
 import zipfile
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -65,6 +69,63 @@ def test_members_that_are_the_same_bytes_are_not_unpacked(tmp_path: Path) -> Non
         (large,) = [one for one in file.filelist if one.file_size > 10**6]
         file.filelist += [large] * 9
     with pytest.raises(BadCheckpoint, match="is compressed"):
+        read_tensors(tmp_path / "x.pt")
+
+
+def archive(names: Iterable[str], data: bytes, how: int = zipfile.ZIP_STORED) -> bytes:
+    stream = io.BytesIO()
+    with warnings.catch_warnings(), zipfile.ZipFile(stream, "w", how) as file:
+        warnings.simplefilter("ignore")  # of names that are equal
+        for name in names:
+            file.writestr(zipfile.ZipInfo(name), data, how)
+    return stream.getvalue()
+
+
+def parts(data: bytes) -> tuple[bytes, bytes, int, bytes]:
+    """Of an archive: its members, its list of them, that list's offset, and its end."""
+    size, offset = struct.unpack("<LL", data[-10:-2])
+    return data[:offset], data[offset : offset + size], offset, data[-22:]
+
+
+def two_lists() -> bytes:
+    """`zipfile` reads the list before the end, PyTorch the one at the offset that the end names."""
+    body, listed, offset, end = parts(archive("ab", b"0" * 10**6, zipfile.ZIP_DEFLATED))
+    other, shown, _, _ = parts(archive("ab", b""))
+    moved = bytearray(shown)
+    for at in (0, 47):
+        (start,) = struct.unpack_from("<L", moved, at + 42)
+        struct.pack_into("<L", moved, at + 42, start + offset - len(other))
+    return body + listed + other + bytes(moved) + end
+
+
+def two_records() -> bytes:
+    """`zipfile` reads the record before the locator, PyTorch the one that the locator names."""
+    body, listed, offset, end = parts(archive("ab", b""))
+    record = struct.pack("<4sQHHLLQQQQ", b"PK\6\6", 44, 45, 45, 0, 0, 2, 2, len(listed), offset)
+    locator = struct.pack("<4sLQL", b"PK\6\7", 0, offset + len(listed), 1)
+    far = struct.pack("<L", offset + len(listed) + len(record))
+    again = record[:-8] + far + bytes(4)
+    return body + listed + record + listed + again + locator + end[:16] + far + end[20:]
+
+
+AMBIGUOUS: dict[str, Callable[[], bytes]] = {
+    "two of a name": lambda: archive(("x/data/0", "x/data/0"), b"0"),
+    "two but for case": lambda: archive(("x/data/0", "x/DATA/0"), b"0"),
+    "a backslash": lambda: archive(("x/data\\0",), b"0"),
+    "a name that ends early": lambda: archive(("x/data/0?0",), b"0").replace(b"?", b"\0"),
+    "another name in front": lambda: archive(("x/data/0",), b"0").replace(b"/0", b"/1", 1),
+    "two lists": two_lists,
+    "two records": two_records,
+    "a comment": lambda: archive("a", b"0")[:-2] + b"\1\0x",
+}
+
+
+@pytest.mark.parametrize("case", AMBIGUOUS)
+def test_an_archive_in_which_another_reader_finds_other_members(case: str, tmp_path: Path) -> None:
+    (tmp_path / "x.pt").write_bytes(AMBIGUOUS[case]())
+    with zipfile.ZipFile(tmp_path / "x.pt") as file:
+        assert file.namelist()
+    with pytest.raises(BadCheckpoint, match="save it anew|header .*differ"):
         read_tensors(tmp_path / "x.pt")
 
 
