@@ -33,7 +33,7 @@ from cluster.registry.erasure import dismiss, owe_lists
 from cluster.registry.journal import log, log_all
 from cluster.registry.run_times import add_run_time
 from cluster.registry.samples import shard_of, with_head
-from cluster.registry.schema import ARRIVAL, AWAITED, EVENT, OF_SHARD, RUN, SHARD
+from cluster.registry.schema import ARRIVAL, AWAITED, EVENT, FITTED, OF_SHARD, RUN, SHARD
 from tacl.errors import UnknownRun
 
 R = TypeVar("R", bound=Message)
@@ -316,7 +316,7 @@ class RunTable(Database):
     def fits(self) -> list[tuple[str, Fitted]]:
         """Heads that were fitted again, by run, in the order in which the fits ended."""
         ended = sa.select(EVENT.c.run_id, sa.func.max(EVENT.c.number).label("number"))
-        ended = ended.where(EVENT.c.kind == "fitted").group_by(EVENT.c.run_id)  # clocks may err
+        ended = ended.where(FITTED).group_by(EVENT.c.run_id)  # clocks may err
         told = ended.subquery()
         done = sa.select(RUN.c.run_id, RUN.c.result).join(told, told.c.run_id == RUN.c.run_id)
         rows = self._rows(done.where(RUN.c.state == RunState.DONE).order_by(told.c.number))

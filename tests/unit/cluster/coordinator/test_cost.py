@@ -155,6 +155,15 @@ def test_a_recipe_reads_no_aliases_that_it_does_not_name(scene: Scene) -> None:
     assert all({"champion", "tested"} & {*values} and "stable" not in values for _, values in read)
 
 
+def test_a_process_that_begins_finds_the_fits_without_reading_all_events(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, Node(1)).trained("one", heads="fitted")
+    registry = scene.coordinator._registry
+    assert registry.fits()
+    (read,) = scans(scene, registry.fits)  # all events of fits alone
+    assert "INDEX ix_event_fitted: " in read
+    scene.coordinator.close()
+
+
 def test_a_page_of_all_recipes_reads_no_list_of_all_users(scene: Scene) -> None:
     registry = scene.coordinator._registry
     assert [one.terms for one in registry.recipes_after("")]
