@@ -165,7 +165,7 @@ EVENT = _table(
     _column("text", sa.Text),
     _column("composition", STRING, nullable=True),  # digest of what became a user's model
 )
-# in words: a condition with a parameter would not use the index
+# no parameter: PostgreSQL's prepared statements may not use the index for one
 FITTED = sa.text("kind = 'fitted'")
 sa.Index(
     "ix_event_fitted",
