@@ -57,6 +57,8 @@ class Storage:
                 file.parent.mkdir(parents=True, exist_ok=True)
             to = atomic_write(file) if self.is_local else self.filesystem.open_output_stream(place)
             with to as stream:
+                if self.is_local:
+                    os.fchmod(stream.fileno(), 0o600)  # as files of a home, wherever it lies
                 stream.write(data)
 
     def remove(self, name: str) -> None:
@@ -91,7 +93,7 @@ def absolute_uri(text: str) -> str:
 def _local(uri: str) -> tuple[pyarrow.fs.FileSystem, str]:
     filesystem, root = pyarrow.fs.FileSystem.from_uri(uri)
     try:
-        Path(root).mkdir(parents=True, exist_ok=True)
+        Path(root).mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise StorageUnavailable(
             f"the directory {root} cannot be made: {error.strerror}. Let this process write there, "
