@@ -108,15 +108,20 @@ class ClusterOperations(Session):
         return self.coordinator.collect(dry_run)
 
     def backup(
-        self, target: str | Path, progress: Callable[[int, int], None] | None = None
+        self,
+        target: str | Path,
+        progress: Callable[[int, int], None] | None = None,
+        *,
+        verify: bool = False,
     ) -> BackedUp:
         """Copy this home, which may run, to a directory or s3://BUCKET/PREFIX; to a target that has
-        a backup of it, only what is new. `progress` receives (files done, files in all). Raises
-        BadConfig, HomeInUse, CorruptBlob."""
+        a backup of it, only what is new. `verify` also reads what is there, and replaces what is
+        damaged. `progress` receives (files done, files in all). Raises BadConfig, HomeInUse,
+        CorruptBlob."""
         from cluster.runtime.backup import backup
 
         self._require_here("a backup")
-        return backup(self.home, target, progress or (lambda done, total: None))
+        return backup(self.home, target, progress or (lambda done, total: None), verify)
 
     def restore(
         self,

@@ -5,15 +5,17 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 from cluster.domain.urls import shown
-from cluster.registry.database import Database
-from cluster.registry.schema import EVENT, METADATA
+from cluster.registry.database import Database, epoch, upsert, value
+from cluster.registry.schema import EVENT, META, METADATA
 from tacl.errors import HomeInUse
 
+UNFINISHED = "unfinished"  # the row of META of a copy that is to be repeated; the writer's epoch
 ROWS = 100  # read and written at once: the work in some is long
 
 
-def copy(source: Database, target: Database) -> None:
-    """Copy every row as of one snapshot. Raises HomeInUse when the target is not empty."""
+def copy(source: Database, target: Database, unfinished: bool = False) -> None:
+    """Copy every row as of one snapshot. Raises HomeInUse when the target is not empty.
+    `unfinished`: until `finish` the target still counts as empty, so that this can be repeated."""
     with source._read() as old, target._write() as new:
         _require_empty(new)
         for table in METADATA.sorted_tables:
@@ -22,6 +24,13 @@ def copy(source: Database, target: Database) -> None:
             for rows in found.mappings().partitions():
                 new.execute(table.insert(), [dict(row) for row in rows])
             _go_on_counting(new, table)
+        if unfinished:
+            upsert(new, META, {"name": UNFINISHED}, value=str(epoch(new)))
+
+
+def finish(target: Database) -> None:
+    with target._write() as db:
+        db.execute(META.delete().where(META.c.name == UNFINISHED))
 
 
 def require_empty(target: Database) -> None:
@@ -31,6 +40,8 @@ def require_empty(target: Database) -> None:
 
 
 def _require_empty(db: sa.Connection) -> None:
+    if value(db, META.c.value, name=UNFINISHED) == str(epoch(db)):
+        return  # and no cluster has written here since
     if db.scalar(sa.select(sa.exists().select_from(EVENT))):
         raise HomeInUse(
             f"the registry {shown(str(db.engine.url))} keeps a home already; name one that is empty"

@@ -97,9 +97,9 @@ class Database:
             self.close()
             raise self._superseded()
         with self._write() as db:
-            epoch = 1 + _epoch(db)
-            upsert(db, META, {"name": WRITER}, value=str(epoch))
-        self._epoch = epoch
+            new = 1 + epoch(db)
+            upsert(db, META, {"name": WRITER}, value=str(new))
+        self._epoch = new
 
     def check_writer(self) -> None:
         """Raises HomeInUse once another process has become the writer. If the connection was lost,
@@ -114,7 +114,7 @@ class Database:
                 self._held.rollback()
 
     def _require_current(self, db: sa.Connection) -> None:
-        if self._epoch is not None and _epoch(db) != self._epoch:
+        if self._epoch is not None and epoch(db) != self._epoch:
             raise self._superseded()
 
     def _superseded(self) -> HomeInUse:
@@ -198,7 +198,7 @@ class Database:
             ) from error.orig
 
 
-def _epoch(db: sa.Connection) -> int:
+def epoch(db: sa.Connection) -> int:
     """How often a process became the writer."""
     return int(value(db, META.c.value, name=WRITER) or 0)
 

@@ -15,7 +15,7 @@ import fcntl
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from shlex import quote
 from typing import Literal
@@ -27,7 +27,7 @@ from cluster.domain.base import Message
 from cluster.domain.operations import BackedUp, Restored
 from cluster.domain.urls import require_open
 from cluster.registry import Registry
-from cluster.registry.copying import copy, require_empty
+from cluster.registry.copying import copy, finish, require_empty
 from cluster.registry.migrating import migrate
 from cluster.runtime import local_socket
 from cluster.runtime.restart import head_here
@@ -62,8 +62,9 @@ class Manifest(Message):
     registry: str  # digest of an SQLite file
 
 
-def backup(home: Home, target: str | Path, count: Count) -> BackedUp:
-    """Copy a home to `target`. Raises BadConfig if the target is within the home or its storage,
+def backup(home: Home, target: str | Path, count: Count, verify: bool = False) -> BackedUp:
+    """Copy a home to `target`. `verify`: also read what the target has, and replace what is damaged
+    there. Raises BadConfig if the target is within the home or its storage,
     HomeInUse if it has the backup of another home, or if the home's cluster runs on another
     machine, CorruptBlob if a file that the home needs is missing, StorageUnavailable."""
     home.founded()
@@ -82,7 +83,7 @@ def backup(home: Home, target: str | Path, count: Count) -> BackedUp:
     with _written(place.uri), _alone(home), scratch(home.path / "cache") as folder:
         before = _manifest(place)
         files = Blobs(place.below(FILES).uri, cache=folder)
-        copying = _Copying(home, files, folder / SNAPSHOT, count)
+        copying = _Copying(home, files, folder / SNAPSHOT, count, verify)
         if before is not None and before.founded != copying.founded:
             raise HomeInUse(f"{target} has the backup of another home; use another target")
         copying.run()
@@ -126,10 +127,13 @@ def _server(options: str) -> str | None:
 class _Copying:
     """Copies the registry, then its files; repeated until no file was deleted in between."""
 
-    def __init__(self, home: Home, files: Blobs, snapshot: Path, count: Count) -> None:
+    def __init__(
+        self, home: Home, files: Blobs, snapshot: Path, count: Count, verify: bool
+    ) -> None:
         self._home, self._files, self.snapshot, self._count = home, files, snapshot, count
         self._source = home.blobs()
         self.there = {one.digest: one.size for one in files.stored()}
+        self._unread = {*self.there} if verify else set[str]()
         self.copied: dict[str, int] = {}
         with closing(Registry(home.registry_url)) as registry:
             founded = registry.founding()
@@ -150,15 +154,27 @@ class _Copying:
         self._take_moment()
         found = {one.digest: one.size for one in self._source.stored()}
         for number, digest in enumerate(sorted(self.needed), 1):
-            if digest in found and self.there.get(digest) == found[digest]:
-                continue
             self._count(number, len(self.needed))
+            if digest in found and self._has(digest, found[digest]):
+                continue
             try:
                 self._files.take(digest, self._source)
             except CorruptBlob as error:
                 return digest, error
             self.there[digest] = self.copied[digest] = found.get(digest, 0)
+            self._unread.discard(digest)
         return None
+
+    def _has(self, digest: str, size: int) -> bool:
+        """Whether the target has the file, of this size; once, if asked to verify it, also whether
+        its content is that of its name."""
+        if self.there.get(digest) == size and digest in self._unread:
+            try:
+                self._files.verify(digest)
+            except (CorruptBlob, OSError):
+                return False
+            self._unread.discard(digest)
+        return self.there.get(digest) == size
 
     def _take_moment(self) -> None:
         self.snapshot.unlink(missing_ok=True)
@@ -179,7 +195,7 @@ def restore(
     home. The content of every file is compared with its name.
 
     Raises BadConfig, DataNotFound, HomeInUse, CorruptBlob, StorageUnavailable; nothing is left at
-    `home` then.
+    `home` then, and another try may name the same storage and registry.
     """
     if registry is not None:
         require_open(registry)
@@ -200,13 +216,17 @@ def restore(
             return _restored(home, settings, manifest, place.below(FILES).uri, count)
     except BaseException:
         shutil.rmtree(home.path, ignore_errors=True)
+        if storage is not None:
+            with suppress(StorageUnavailable, OSError):
+                Storage(storage).remove(homes.SETTINGS)
         raise
 
 
 def _restored(
     home: Home, settings: Settings, manifest: Manifest, source: str, count: Count
 ) -> Restored:
-    """Restore the files. The settings, which make it a home, are written last."""
+    """Restore the files. The settings, which make it a home, are written last; until then another
+    try may have the same registry and storage."""
     blobs = Blobs(settings.blobs, cache=home.path / "cache" / "blobs")
     with scratch(home.path / "cache") as folder:
         files, snapshot = Blobs(source, cache=folder), folder / SNAPSHOT
@@ -221,11 +241,12 @@ def _restored(
             for number, digest in enumerate(sorted(needed), 1):
                 count(number, len(needed))
                 blobs.take(digest, files)
-            copy(kept, registry)
-    homes.publish(settings)
-    homes.write(home.settings_file, settings)
-    _close(home.path)
-    size = sum(one.size for one in blobs.stored() if one.digest in needed)
+            size = blobs.size(needed)
+            copy(kept, registry, unfinished=True)
+            homes.write(home.settings_file, settings)
+            _close(home.path)
+            homes.publish(settings)
+            finish(registry)
     return Restored(home=str(home.path), at=manifest.at, tasks=tasks, files=len(needed), bytes=size)
 
 

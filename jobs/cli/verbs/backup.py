@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from jobs import console
 from jobs.cli.app import Client, Told, client, verb
-from jobs.cli.options import argument, option, path
+from jobs.cli.options import argument, flag, option, path
 
 if TYPE_CHECKING:
     from cluster.domain.operations import BackedUp, Restored
@@ -20,6 +20,9 @@ PLACE = "a directory or s3://BUCKET/PREFIX"
 def backup(
     client: Client,
     target: Annotated[str, argument("TARGET", f"Where to: {PLACE}.")],
+    verify: Annotated[
+        bool, flag("--verify", "Also read what is there, and replace what is damaged.")
+    ] = False,
 ) -> Told:
     """Copy the home, which may run, to a safe place.
 
@@ -28,7 +31,7 @@ def backup(
     targets.
     """
     with console.progress.counting("copying files") as count:
-        found = client.backup(target, count)
+        found = client.backup(target, count, verify=verify)
     return found, _backed_up
 
 

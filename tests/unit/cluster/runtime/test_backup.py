@@ -8,6 +8,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from cluster import failpoints
 from cluster.coordinator.core import Coordinator
 from cluster.domain.base import RequestContext
 from cluster.domain.compositions import CompositionMethod
+from cluster.registry import Registry
+from cluster.registry.copying import copy, require_empty
 from cluster.runtime import backup as backups
 from cluster.runtime import local_socket
 from cluster.runtime.backup import backup, restore
@@ -290,6 +293,79 @@ def test_damage_is_said_and_nothing_is_restored(tmp_path: Path) -> None:
     damaged(Path(scene.home.blobs().local_path(vector)))()
     with pytest.raises(CorruptBlob, match=vector):  # the home's own file, on its way to the target
         backup(scene.home, kept, quiet)
+
+
+def test_damage_in_a_backup_is_repaired_when_it_is_verified(tmp_path: Path) -> None:
+    scene, kept = lived(tmp_path / "home"), tmp_path / "kept"
+    backup(scene.home, kept, quiet)
+    one, other, *_ = sorted(blob.digest for blob in scene.home.blobs().stored())
+    damaged(kept / "files" / one[:2] / one)()
+    (unreadable := kept / "files" / other[:2] / other).unlink()
+    unreadable.write_bytes(b"short")
+    assert backup(scene.home, kept, quiet).copied == 1  # of another size
+    assert backup(scene.home, kept, quiet, verify=True).copied == 1
+    again(kept, tmp_path / "again")[1].close()
+    assert backup(scene.home, kept, quiet, verify=True).copied == 0
+    scene.coordinator.close()
+
+
+def test_a_file_that_cannot_be_read_in_a_bucket_is_repaired(tmp_path: Path, s3_server: Any) -> None:
+    scene, bucket = lived(tmp_path / "home"), s3_server.new_bucket()
+    backup(scene.home, bucket, quiet)
+    one = min(blob.digest for blob in scene.home.blobs().stored())
+    place = Storage(bucket).below("files")
+    place.write(f"{one[:2]}/{one}", bytes(len(place.read(f"{one[:2]}/{one}") or b"")))
+    assert backup(scene.home, bucket, quiet, verify=True).copied == 1
+    again(bucket, tmp_path / "again")[1].close()
+    scene.coordinator.close()
+
+
+def test_a_backup_is_closed_to_others(tmp_path: Path) -> None:
+    scene, kept = lived(tmp_path / "home"), tmp_path / "kept"
+    before = os.umask(0o022)
+    try:
+        backup(scene.home, kept, quiet)
+    finally:
+        os.umask(before)
+    assert not readable_by_others(kept)
+    scene.coordinator.close()
+
+
+@pytest.mark.parametrize("where", ["copy committed", "finish written"])
+def test_a_restore_that_ends_early_can_be_repeated(
+    where: str, tmp_path: Path, registry_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene, kept, storage = lived(tmp_path / "home"), tmp_path / "kept", str(tmp_path / "storage")
+    backup(scene.home, kept, quiet)
+
+    def end(step: str) -> None:
+        if step == f"registry {where}":
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as early:
+        early.setattr(failpoints, "watch", end)
+        with pytest.raises(KeyboardInterrupt):
+            restore(kept, Home(tmp_path / "new"), storage, registry_url, quiet)
+    assert not (tmp_path / "new").exists()
+    _, coordinator = again(kept, tmp_path / "new", storage=storage, registry=registry_url)
+    assert told(coordinator) == told(scene.coordinator)
+    with pytest.raises(HomeInUse, match="keeps a home"):
+        restore(kept, Home(tmp_path / "third"), None, registry_url, quiet)
+    scene.coordinator.close()
+    coordinator.close()
+
+
+def test_a_copy_that_a_cluster_took_up_is_a_home(tmp_path: Path, registry_url: str) -> None:
+    """Also if the restore was killed before it told the registry that it had ended."""
+    scene = lived(tmp_path / "home")
+    with closing(Registry(registry_url)) as target:
+        for _ in range(2):
+            require_empty(target)
+            copy(scene.coordinator._registry, target, unfinished=True)
+        target.acquire_writer()
+        with pytest.raises(HomeInUse, match="keeps a home"):
+            require_empty(target)
+    scene.coordinator.close()
 
 
 def test_what_is_refused(tmp_path: Path) -> None:
