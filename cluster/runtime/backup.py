@@ -186,6 +186,11 @@ class _Copying:
             copy(registry, snapshot)
             self.needed = _needed(snapshot, self._home.founded())
             self.tasks = len(snapshot.tasks())
+        if self.snapshot.with_name(f"{SNAPSHOT}-wal").exists():  # closing it raised no error
+            raise StorageUnavailable(
+                f"the copy of the registry in {self.snapshot.parent} is incomplete: its disk may "
+                "be full. Free some space; then repeat what you asked."
+            )
 
 
 def restore(

@@ -6,9 +6,9 @@ import errno
 import itertools
 import os
 import shutil
+import sqlite3
 import tempfile
 from collections.abc import Callable
-from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,6 @@ from cluster import failpoints
 from cluster.coordinator.core import Coordinator
 from cluster.domain.base import RequestContext
 from cluster.domain.compositions import CompositionMethod
-from cluster.registry import Registry
-from cluster.registry.copying import copy, require_empty
 from cluster.runtime import backup as backups
 from cluster.runtime import local_socket
 from cluster.runtime.backup import backup, restore
@@ -108,6 +106,33 @@ def test_a_disk_that_is_full_is_told_in_words(
     with pytest.raises(StorageUnavailable, match=r"new cannot be written: No space left"):
         restore(kept, Home(tmp_path / "new"), None, None, quiet)
     assert not (tmp_path / "new").exists()
+
+
+def test_a_copy_of_the_registry_that_is_not_whole_is_no_backup(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a full disk SQLite closes it without an error, and leaves rows in the file beside it."""
+    scene, kept = lived(tmp_path / "home"), tmp_path / "kept"
+    backup(scene.home, kept, quiet)
+    before = told(scene.coordinator)
+    scene.submit("signs")
+    readers = list[sqlite3.Connection]()
+
+    def reads(step: str) -> None:
+        if step == "registry copy committed":  # with a reader, too, the rows stay there
+            (path,) = scene.home.path.glob("cache/drafts/*/files/snapshot.sqlite")
+            readers.append(sqlite3.connect(path))
+            readers[0].execute("SELECT count(*) FROM task").fetchall()
+
+    monkeypatch.setattr(failpoints, "watch", reads)
+    with pytest.raises(StorageUnavailable, match="is incomplete: its disk may be full"):
+        backup(scene.home, kept, quiet)
+    monkeypatch.setattr(failpoints, "watch", None)
+    readers[0].close()
+    _, coordinator = again(kept, tmp_path / "again")
+    assert told(coordinator) == before
+    scene.coordinator.close()
+    coordinator.close()
 
 
 def test_a_home_on_a_disk_that_nobody_may_write_is_told_in_words(
@@ -328,43 +353,6 @@ def test_a_backup_is_closed_to_others(tmp_path: Path) -> None:
     finally:
         os.umask(before)
     assert not readable_by_others(kept)
-    scene.coordinator.close()
-
-
-@pytest.mark.parametrize("where", ["copy committed", "finish written"])
-def test_a_restore_that_ends_early_can_be_repeated(
-    where: str, tmp_path: Path, registry_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    scene, kept, storage = lived(tmp_path / "home"), tmp_path / "kept", str(tmp_path / "storage")
-    backup(scene.home, kept, quiet)
-
-    def end(step: str) -> None:
-        if step == f"registry {where}":
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as early:
-        early.setattr(failpoints, "watch", end)
-        with pytest.raises(KeyboardInterrupt):
-            restore(kept, Home(tmp_path / "new"), storage, registry_url, quiet)
-    assert not (tmp_path / "new").exists()
-    _, coordinator = again(kept, tmp_path / "new", storage=storage, registry=registry_url)
-    assert told(coordinator) == told(scene.coordinator)
-    with pytest.raises(HomeInUse, match="keeps a home"):
-        restore(kept, Home(tmp_path / "third"), None, registry_url, quiet)
-    scene.coordinator.close()
-    coordinator.close()
-
-
-def test_a_copy_that_a_cluster_took_up_is_a_home(tmp_path: Path, registry_url: str) -> None:
-    """Also if the restore was killed before it told the registry that it had ended."""
-    scene = lived(tmp_path / "home")
-    with closing(Registry(registry_url)) as target:
-        for _ in range(2):
-            require_empty(target)
-            copy(scene.coordinator._registry, target, unfinished=True)
-        target.acquire_writer()
-        with pytest.raises(HomeInUse, match="keeps a home"):
-            require_empty(target)
     scene.coordinator.close()
 
 
