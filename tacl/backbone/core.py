@@ -116,6 +116,19 @@ class Backbone:
         return torch.cat([self.text_tower(chunk).float().cpu() for chunk in chunks])
 
 
+def matching(encoder: nn.Module, patterns: Sequence[str]) -> list[str]:
+    """Names of the parameters that some pattern matches, in the module's order. A parameter with
+    several names has the first, and a pattern may match any of them."""
+    first = {id(value): name for name, value in encoder.named_parameters()}
+    everything = encoder.named_parameters(remove_duplicate=False)
+    found = {
+        first[id(value)]
+        for name, value in everything
+        if any(fnmatchcase(name, p) for p in patterns)
+    }
+    return [name for name in first.values() if name in found]
+
+
 def present_blocks(spec: BaseSpec, encoder: nn.Module, table: Sequence[str]) -> tuple[str, ...]:
     """The patterns of a table that match a parameter of this encoder; BadBase when none does."""
     names = [name for name, _ in encoder.named_parameters()]

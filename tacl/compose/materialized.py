@@ -29,6 +29,10 @@ def materialized(encoder: nn.Module, tau: Mapping[str, Tensor]) -> Params:
         if name not in theta or theta[name].shape != change.shape:
             raise ValueError(f"tau's {name}, {list(change.shape)}, is no tensor of the encoder")
         theta[name] = theta[name] + change.to(theta[name].device, theta[name].dtype)
+    first = {id(value): name for name, value in encoder.named_parameters()}
+    for name, value in encoder.named_parameters(remove_duplicate=False):
+        if name in theta:  # state_dict may leave it out
+            theta[name] = theta[first[id(value)]]  # a parameter with several names has one value
     return theta
 
 
@@ -39,7 +43,9 @@ def materialized_features(
     """f(x; theta), [N, D] float32 on the CPU, in the items' order. Buffers are copied, so that an
     encoder that writes to them does not change theta0. Raises BadBase for any other output."""
     buffers = {n: theta.get(n, b).clone() for n, b in backbone.encoder.named_buffers()}
-    theta = {**theta, **buffers}
+    # A buffer with several names is given under one, as two copies would contradict each other.
+    again = dict(backbone.encoder.named_buffers(remove_duplicate=False)).keys() - buffers.keys()
+    theta = {n: value for n, value in {**theta, **buffers}.items() if n not in again}
 
     def encoded(some: list[Item]) -> tuple[Tensor]:
         found: Any = encode(backbone.encoder, theta, backbone.collate(some))

@@ -8,13 +8,13 @@ parameter: an engine that wraps such a module sees an ordinary module with few p
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from fnmatch import fnmatchcase
 from typing import Self
 
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
+from tacl.backbone.core import matching
 from tacl.backbone.padding import Batch, passes
 from tacl.dual import DualTensor, primal, tangent
 from tacl.dual.encode import encode
@@ -27,9 +27,9 @@ def trainable_blocks(encoder: nn.Module, patterns: Sequence[str]) -> list[str]:
 
     Raises ValueError when nothing matches.
     """
-    names = [name for name, _ in encoder.named_parameters()]
-    chosen = [n for n in names if any(fnmatchcase(n, pattern) for pattern in patterns)]
+    chosen = matching(encoder, patterns)
     if not chosen:
+        names = [name for name, _ in encoder.named_parameters()]
         raise ValueError(f"no parameter matches {list(patterns)}; there are {names[:8]} ...")
     return chosen
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, jvp
 
 import tacl
+from tacl.compose.materialized import materialized, materialized_features
 from tacl.errors import BadBase, ModalityMismatch
 from tests.support import toy
 
@@ -129,3 +132,110 @@ def test_torchs_fused_layers_are_not_used() -> None:
     for found_BD in (tacl.features(base, ids_BL), base.plain(ids_BL)[:, :8]):
         torch.testing.assert_close(found_BD, features_BD)
     assert torch.backends.mha.get_fastpath_enabled()
+
+
+def test_frozen_parameters_stay_as_they_are() -> None:
+    mine = module()
+    mine[0].requires_grad_(False)  # pyright: ignore[reportIndexIssue]
+    assert tacl.linearize(tacl.wrap(mine)).blocks == ["1.weight", "1.bias", "4.weight", "4.bias"]
+    assert tacl.linearize(tacl.wrap(mine, ["?.bias"])).blocks == ["1.bias", "4.bias"]
+    assert tacl.linearize(tacl.wrap(module(), "4.*")).blocks == ["4.weight", "4.bias"]
+    for frozen, patterns in ((mine, ["0.*"]), (module().requires_grad_(False), ["*"])):
+        with pytest.raises(BadBase, match="match have requires_grad=False.*requires_grad_"):
+            tacl.wrap(frozen, patterns)
+
+
+def test_a_name_with_signs_of_patterns_is_a_name() -> None:
+    mine = nn.ModuleDict({"a[0]": nn.Linear(2, 2), "a0": nn.Linear(2, 2)})
+    mine["a0"].weight.requires_grad_(False)
+    blocks = tacl.linearize(tacl.wrap(mine)).blocks
+    assert blocks == ["a[0].weight", "a[0].bias", "a0.bias"]
+
+
+def test_batch_norm_without_running_statistics_is_refused() -> None:
+    mine = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8, track_running_stats=False))
+    with pytest.raises(BadBase, match="1 is BatchNorm1d without running statistics.*GroupNorm"):
+        tacl.wrap(mine)
+    tacl.wrap(nn.InstanceNorm1d(8, affine=True))  # of one row each
+
+
+class Buffered(nn.Module):
+    """A buffer that is not saved, a tensor and a number; its text has addresses."""
+
+    def __init__(self, buffer: float = 1.0, held: float = 1.0, power: int = 1) -> None:
+        super().__init__()
+        self.register_buffer("factor", torch.tensor(buffer), persistent=False)
+        self.held, self.power, self.made_anew = torch.tensor(held), power, object()
+
+    def extra_repr(self) -> str:
+        return repr(object.__repr__(self))
+
+
+ALIKE = [
+    lambda: nn.LeakyReLU(0.1),
+    lambda: nn.LeakyReLU(0.2),
+    lambda: nn.GELU("tanh"),
+    lambda: nn.MultiheadAttention(4, 1, bias=False).requires_grad_(False).apply(_ones),
+    lambda: nn.MultiheadAttention(4, 2, bias=False).requires_grad_(False).apply(_ones),
+    lambda: nn.TransformerEncoderLayer(4, 1, 4, activation="relu").apply(_ones),
+    lambda: nn.TransformerEncoderLayer(4, 1, 4, activation="gelu").apply(_ones),
+    lambda: nn.TransformerEncoderLayer(4, 1, 4, norm_first=True).apply(_ones),
+    lambda: nn.LayerNorm(4),
+    lambda: nn.LayerNorm(4, eps=1e-3),
+    Buffered,
+    lambda: Buffered(buffer=2.0),
+    lambda: Buffered(held=2.0),
+    lambda: Buffered(power=2),
+]
+
+
+def _ones(layer: nn.Module) -> None:
+    for value in layer.parameters():
+        nn.init.ones_(value)
+
+
+def test_other_settings_of_a_layer_are_another_base() -> None:
+    once, again = (
+        [tacl.wrap(nn.Sequential(make(), nn.Linear(4, 4).apply(_ones))).digest for make in ALIKE]
+        for _ in range(2)
+    )
+    assert once == again
+    assert len({*once}) == len(ALIKE)
+
+
+class Tied(nn.Module):
+    """One parameter under two names, and one buffer."""
+
+    def __init__(self, tie: bool = True) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.one, self.two = (nn.Linear(toy.INPUTS, toy.INPUTS, bias=False) for _ in range(2))
+        shared = self.one.weight
+        self.two.weight = shared if tie else nn.Parameter(shared.detach().clone())
+        scale = torch.tensor(2.0)
+        self.one.register_buffer("scale", scale)
+        self.two.register_buffer("scale", scale)
+
+    def forward(self, batch: Tensor) -> Tensor:
+        return self.two(self.one(batch).tanh() * self.one.scale) * self.two.scale
+
+
+def test_a_parameter_with_two_names_is_one_block(tmp_path: Path) -> None:
+    base = tacl.wrap(Tied())
+    assert base.digest != tacl.wrap(Tied(tie=False)).digest
+    assert tacl.linearize(tacl.wrap(Tied(), ["two.*"])).blocks == ["one.weight"]
+    features, labels = tacl.features(base, rows()), torch.tensor([0, 1] * 3)
+    head = tacl.prototype_head(features, labels, ("even", "odd"))
+    tacl.train(base, (rows(), labels), head, steps=2).save(tmp_path / "vector")
+    vector = tacl.TaskVector.load(tmp_path / "vector")
+    assert [*vector.blocks] == ["one.weight"]
+    tau = tacl.composed([vector, vector], [1.0, 2.0])
+    model = tacl.linearize(base)
+    model.load_tau(tau)
+    theta0 = {"one.weight": base.encoder.get_parameter("one.weight").detach()}
+    expected = jvp(lambda theta: functional_call(base.encoder, theta, (rows(),)), (theta0,), (tau,))
+    torch.testing.assert_close(model(rows())[1], expected[1])
+    moved = materialized_features(base, materialized(base.encoder, tau), [*rows()])
+    with torch.no_grad():
+        (mine := Tied()).one.weight.add_(tau["one.weight"])
+    torch.testing.assert_close(moved, mine(rows()).detach())
