@@ -71,7 +71,8 @@ def train(
         against: the unlabelled inputs of each other task; if empty, there is no penalty.
         penalty: "cyclical", against one other task a step in turn; "mixed", a row of each of
             several; "strict", against all.
-        penalty_weight: lambda, without unit; None, like None below, is `default_config`'s rule.
+        penalty_weight: lambda, without unit; None is 3, or 1 if the base has no text tower, as in
+            `tacl submit`. None below is `default_config`'s rule too.
         steps, learning_rate, batch: optimizer steps, peak rate of AdamW, labelled rows a step.
         on_step: called after every step; return True to end the training.
 
@@ -86,9 +87,8 @@ def train(
     axes = rows.items[0].ndim
     stores = [_store(base, number, inputs, axes) for number, inputs in enumerate(against)]
     chosen = {"steps": steps, "learning_rate": learning_rate, "batch": batch}
-    config = default_config(
-        len(rows), seed, base.trainable, penalty=penalty, strength=penalty_weight, **chosen
-    )
+    given = {"penalty": penalty, "strength": penalty_weight} | chosen
+    config = default_config(len(rows), seed, base.trainable, base.head_kind, **given)
     engine = PlainEngine(linearize(base), config)
     head = _in(engine.module.precision, head)
     loop.train(engine, base, head, rows, lambda step: stores, config, on_step=on_step)

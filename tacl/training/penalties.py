@@ -49,7 +49,8 @@ def penalty(tangent_BD: Tensor, feature_norm: Tensor | float, norm: Norm = "l2_s
     """tauJp over a batch of unlabelled inputs of ONE other task, for any training loop: a scalar.
 
     loss = task loss + lambda * penalty(J(x) tau, mean |f(x; theta0)|). It has no unit, so lambda
-    means the same for every encoder; the default of this package is 3.
+    means the same for every encoder; by default, `tacl.train` takes 3, or 1 for a base model
+    without a text tower.
 
     Args:
         tangent_BD: J(x) tau of the other task's rows, with its graph.

@@ -11,6 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tacl
+from cluster.domain.tasks import Options
+from cluster.learner.training import configuration
 from tacl.errors import (
     BadColumns,
     BaseMismatch,
@@ -56,6 +58,18 @@ def test_a_pair_is_the_same_as_a_dict() -> None:
         trained().digest
         == tacl.train(SCENE.backbone, pair, SCENE.head, against=AGAINST, **CHOSEN).digest
     )
+
+
+def test_lambda_is_the_clusters() -> None:
+    for tower in (None, lambda texts: torch.zeros(len(texts), 3)):
+        base = replace(SCENE.backbone, text_tower=tower)
+        strength = configuration(Options(), len(SCENE.data), base).strength
+        found, expected = (
+            tacl.train(base, ROWS, SCENE.head, against=AGAINST, penalty_weight=weight, **CHOSEN)
+            for weight in (None, strength)
+        )
+        assert found.digest == expected.digest
+    assert strength == 3.0
 
 
 def test_without_other_tasks_there_is_no_penalty() -> None:
