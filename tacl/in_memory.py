@@ -16,7 +16,8 @@ from torch import Tensor
 from tacl.backbone import Backbone
 from tacl.compose.materialized import materialized_features
 from tacl.data.batches import Labelled
-from tacl.errors import BadColumns, EmptySplit, LabelOutOfRange, MixedRegimes, RunFailed
+from tacl.data.given import class_numbers, rows_of
+from tacl.errors import BadBase, BadColumns, BaseMismatch, MixedRegimes, RunFailed
 from tacl.evaluation.interference import tau_jp
 from tacl.evaluation.metrics import accuracy
 from tacl.evaluation.tangents import Cached, cached_tangents
@@ -29,6 +30,8 @@ from tacl.vectors.vector import TaskVector
 
 Inputs = Tensor | Sequence[Tensor]
 Rows = Mapping[str, Inputs] | tuple[Inputs, Tensor]
+TRIED = 8  # rows of the pass that shows whether base and head fit
+ALONE = 0.05  # change of a row's features by other rows that rounding, in bfloat16 too, explains
 
 
 def features(base: Backbone, inputs: Inputs) -> Tensor:
@@ -36,12 +39,14 @@ def features(base: Backbone, inputs: Inputs) -> Tensor:
 
     `inputs`: rows as the base model takes them, a tensor [N, ...] or a sequence of rows.
 
-    Raises EmptySplit for no rows, BadBase for a wrapped module that returns anything but one tensor
-    [B, D].
+    Raises EmptySplit for no rows, BadColumns for rows that are no tensors or make no batch,
+    BadSample for NaN or infinities in them, BadBase for a wrapped module that returns anything but
+    one tensor [B, D].
     """
-    return materialized_features(base, {}, _items(inputs))
+    return materialized_features(base, {}, _items(base, inputs))
 
 
+@torch.enable_grad()  # also where the program has switched gradients off
 def train(
     base: Backbone,
     data: Rows,
@@ -77,15 +82,18 @@ def train(
         on_step: called after every step; return True to end the training.
 
     Raises:
-        BadColumns: `data` has neither form, or `against` is the rows of one task, not a list.
-        LabelOutOfRange: there is not one label per row, or the head has no class for a label.
+        BadColumns: `data` has neither form, rows are no tensors or make no batch, or `against` is
+            the rows of one task, not a list. BadSample: rows hold NaN or infinities.
+        LabelOutOfRange: there is not one whole number per row, or the head has no class for one.
+        BadBase: features are not [B, D], or those of a row depend on other rows. BaseMismatch: the
+            head reads features of another length.
         EmptySplit: no rows. BadConfig: a setting that cannot work. RunFailed: training diverged.
 
     Source: OpenReview 1VwWi6zbxs (tauJp); arXiv 2305.12827 (training in the tangent space).
     """
-    rows = _labelled(data, head)
-    axes = rows.items[0].ndim
-    stores = [_store(base, number, inputs, axes) for number, inputs in enumerate(against)]
+    rows = _labelled(base, data, head)
+    first = rows.items[0]
+    stores = [_store(base, number, inputs, first) for number, inputs in enumerate(against)]
     chosen = {"steps": steps, "learning_rate": learning_rate, "batch": batch}
     given = {"penalty": penalty, "strength": penalty_weight} | chosen
     config = default_config(len(rows), seed, base.trainable, base.head_kind, **given)
@@ -95,8 +103,8 @@ def train(
     tau = engine.module.tau_dict()
     if not all(bool(value.isfinite().all()) for value in tau.values()):
         raise RunFailed(
-            f"the vector of {task} is no finite number: the training diverged, or rows hold NaN or "
-            "infinities; give a smaller learning_rate, or mend the rows"
+            f"the vector of {task} is no finite number: the training diverged; give a smaller "
+            "learning_rate"
         )
     return TaskVector.of_params(task, base.digest, "linearized", tau)
 
@@ -135,9 +143,9 @@ def evaluate(
     `data` and `head` are as in `train`; `vectors`, at least one, are keyed by the names that
     recipes use.
 
-    Raises BadColumns, LabelOutOfRange and EmptySplit as `train` does, BaseMismatch for a vector of
-    another base model, MixedRegimes for one that was not trained in the linearized model,
-    ValueError for no vectors. Source: arXiv 2305.12827, equation 4 is linear in tau.
+    Raises what `train` does for rows, base and head; BaseMismatch for a vector of another base
+    model, MixedRegimes for one that was not trained in the linearized model, ValueError for no
+    vectors. Source: arXiv 2305.12827, equation 4 is linear in tau.
     """
     for name, vector in vectors.items():
         vector.require_base(base.digest, f"vector {name}", str(base.spec))
@@ -145,36 +153,50 @@ def evaluate(
             raise MixedRegimes(
                 f"vector {name} is {vector.regime}; only linearized ones add up exactly"
             )
-    rows = _labelled(data, head)
+    rows = _labelled(base, data, head)
     taus = {name: vector.to_params() for name, vector in vectors.items()}
     cached = cached_tangents(linearize(base), base, rows.items, taus)
     return Evaluation(cached, rows.labels, _in(torch.float32, head.to("cpu")))
 
 
-def _store(base: Backbone, number: int, inputs: Inputs, axes: int) -> Store:
-    items = _items(inputs)
-    if items[0].ndim != axes:
+def _store(base: Backbone, number: int, inputs: Inputs, like: Tensor) -> Store:
+    items = _items(base, inputs)
+    shape, own = list(items[0].shape), list(like.shape)
+    if len(shape) != len(own) or (shape != own and _of_one_shape(base)):
         raise BadColumns(
-            f"a row of other task {number} has {items[0].ndim} axes, and one of the task {axes}; "
-            "`against` is a list with the inputs of each other task"
+            f"a row of other task {number} is {shape}, and one of the task {own}; `against` is a "
+            "list with the inputs of each other task"
         )
     norm = features(base, items).norm(dim=-1).mean().item()
     return Store(f"other {number}", items, norm)
 
 
-def _labelled(data: Rows, head: Head) -> Labelled:
+def _labelled(base: Backbone, data: Rows, head: Head) -> Labelled:
+    """The rows, after a pass that shows whether base and head can be used with them."""
     if isinstance(data, Mapping):
         if data.keys() != {"inputs", "labels"}:
             raise BadColumns(f"the rows have {sorted(data)}; give 'inputs' and 'labels'")
         inputs, labels = data["inputs"], data["labels"]
+    elif not isinstance(data, tuple | list):
+        raise BadColumns(f"labelled rows are {type(data).__name__}; give the pair (inputs, labels)")
     elif len(data) == 2:
         inputs, labels = data
     else:
         raise BadColumns(f"{len(data)} parts of labelled rows; give the pair (inputs, labels)")
-    rows = Labelled(_items(inputs), torch.as_tensor(labels).long().cpu())
-    least, most = int(rows.labels.min()), int(rows.labels.max())
-    if least < 0 or most >= len(head.classes):
-        raise LabelOutOfRange(f"labels {least}..{most} for {len(head.classes)} classes of the head")
+    items = _items(base, inputs)
+    rows = Labelled(items, class_numbers(labels, len(items), len(head.classes)))
+    features_ND, alone_1D = features(base, items[:TRIED]), features(base, items[:1])
+    width, read = features_ND.shape[1], head.weight_CD.shape[1]
+    if read != width:
+        raise BaseMismatch(
+            f"the head reads {read} features, and base {base.spec} gives {width}; make the head of "
+            "features of this base"
+        )
+    if (features_ND[0] - alone_1D[0]).norm() > ALONE * features_ND[0].norm():
+        raise BadBase(
+            f"base {base.spec}: the features of a row depend on the other rows of its batch, or on "
+            "chance; let the module treat each row alone, and drop nothing in eval mode"
+        )
     return rows
 
 
@@ -182,8 +204,9 @@ def _in(precision: torch.dtype, head: Head) -> Head:
     return replace(head, weight_CD=head.weight_CD.to(precision))
 
 
-def _items(inputs: Inputs) -> list[Tensor]:
-    items = list(inputs)
-    if not items:
-        raise EmptySplit("no rows were given; at least one is needed")
-    return items
+def _items(base: Backbone, inputs: Inputs) -> list[Tensor]:
+    return rows_of(inputs, of_one_shape=_of_one_shape(base))
+
+
+def _of_one_shape(base: Backbone) -> bool:
+    return base.inputs.modality != "text"  # texts are padded

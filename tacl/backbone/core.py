@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from tacl.backbone.inner import channels_last, inner_blocks, watched
 from tacl.backbone.inputs import Batch, Inputs, Item, Texts
+from tacl.backbone.padding import cast
 from tacl.dual.encode import encode
 from tacl.errors import BadBase
 from tacl.spec import BaseSpec, HeadKind
@@ -91,8 +92,12 @@ class Backbone:
 
     def collate(self, items: Sequence[Item]) -> Batch:
         """Makes a batch on `device`: float32 [B, 3, S, S] of pictures, input_ids and
-        attention_mask, int64 [B, L], of texts, the stack [B, ...] of a wrapped module's rows."""
-        return self.inputs.collate(items, self.device)
+        attention_mask, int64 [B, L], of texts, the stack [B, ...] of a wrapped module's rows,
+        in the precision of its weights."""
+        batch = self.inputs.collate(items, self.device)
+        values = chain(self.encoder.parameters(), self.encoder.buffers())
+        dtypes = (value.dtype for value in values if value.is_floating_point())
+        return cast(batch, next(dtypes, torch.float32))  # as in a pass of the linearized model
 
     def watched(self, batch: Batch) -> AbstractContextManager[Callable[[Tensor], Tensor]]:
         """Records inner blocks in one pass over the batch: see `tacl.backbone.inner.watched`."""

@@ -80,6 +80,8 @@ def wrap(module: nn.Module, trainable: Sequence[str] = ("*",)) -> Backbone:
 def _not_frozen(spec: BaseSpec, encoder: nn.Module, patterns: Sequence[str]) -> tuple[str, ...]:
     """The patterns; where they match frozen parameters, the names of the others. BadBase when all
     are frozen."""
+    if next(encoder.parameters(), None) is None:
+        raise spec.unusable("it has no parameters, so a vector would have no block")
     chosen = matching(encoder, patterns)
     names = [n for n in chosen if encoder.get_parameter(n).requires_grad]
     if chosen and not names:

@@ -45,6 +45,17 @@ def passes(batch: Batch) -> list[tuple[list[int], Batch]]:
     ]
 
 
+def cast(batch: Batch, dtype: torch.dtype) -> Batch:
+    """The batch, with floating point inputs in this precision."""
+
+    def of(x: Tensor) -> Tensor:
+        return x.to(dtype) if x.is_floating_point() else x
+
+    if isinstance(batch, dict):
+        return {key: of(value) for key, value in batch.items()}
+    return of(batch)
+
+
 def ends(mask_BL: Tensor) -> Tensor:
     """One past the last unmasked column of each row, [B]."""
     return ((mask_BL != 0) * torch.arange(1, mask_BL.shape[1] + 1, device=mask_BL.device)).amax(1)

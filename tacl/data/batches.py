@@ -20,13 +20,18 @@ class Labelled:
     labels: Tensor
 
     def __post_init__(self) -> None:
-        if self.labels.shape != (len(self.items),):  # a column would broadcast against answers
-            found = " x ".join(map(str, self.labels.shape))
-            told = f"{found} labels" if found else "a single number as labels"
-            raise LabelOutOfRange(f"{len(self.items)} items with {told}")
+        require_one_each(len(self.items), self.labels)
 
     def __len__(self) -> int:
         return len(self.items)
+
+
+def require_one_each(items: int, labels: Tensor) -> None:
+    """Raises LabelOutOfRange unless there is one label for each item."""
+    if labels.shape != (items,):  # a column would broadcast against answers
+        found = " x ".join(map(str, labels.shape))
+        told = f"{found} labels" if found else "a single number as labels"
+        raise LabelOutOfRange(f"{items} items with {told}; give one class number for each")
 
 
 def evaluation_batches(items: Sequence[Item], batch: int) -> list[list[int]]:

@@ -18,7 +18,8 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, normalize
 
 from tacl.backbone import Backbone
-from tacl.errors import BadConfig, BaseMismatch, EmptySplit, LabelOutOfRange
+from tacl.data.given import class_numbers
+from tacl.errors import BadColumns, BadConfig, BadSample, BaseMismatch, EmptySplit
 from tacl.vectors.params import Params
 
 
@@ -153,12 +154,16 @@ def prototype_head(
     """Normalised class means of theta0 features; every class needs a labelled row.
 
     `labels_N`: int64 numbers of `classes`; `scale` multiplies cosines. Raises LabelOutOfRange,
+    BadColumns for features of another shape, BadSample for features with NaN or infinities,
     EmptySplit for a class without rows. Source: class means as prototypes, arXiv 1703.05175.
     """
-    if len(labels_N) and not 0 <= int(labels_N.min()) <= int(labels_N.max()) < len(classes):
-        raise LabelOutOfRange(
-            f"labels {labels_N.min()}..{labels_N.max()} for {len(classes)} classes"
+    if features_ND.ndim != 2:
+        raise BadColumns(
+            f"features are {list(features_ND.shape)}; give a row for each label, N x D"
         )
+    labels_N = class_numbers(labels_N, len(features_ND), len(classes)).to(features_ND.device)
+    if not features_ND.isfinite().all():
+        raise BadSample("features hold NaN or infinities, so class means would be no numbers")
     counts_C = torch.bincount(labels_N, minlength=len(classes))
     empty = [name for name, count in zip(classes, counts_C.tolist(), strict=True) if not count]
     if empty:

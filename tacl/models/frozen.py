@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from tacl.backbone.core import matching
-from tacl.backbone.padding import Batch, passes
+from tacl.backbone.padding import Batch, cast, passes
 from tacl.dual import DualTensor, primal, tangent
 from tacl.dual.encode import encode
 from tacl.dual.tensor import RECORDING
@@ -163,7 +163,7 @@ class FrozenEncoder(nn.Module):
         before = {name: everything[name]._version for name in self._buffers_of_encoder}
         rows: list[int] = []
         features, tangents = [], []
-        for some, part in passes(_cast(batch, self.theta0(self.blocks[0]).dtype)):
+        for some, part in passes(cast(batch, self.theta0(self.blocks[0]).dtype)):
             recording = RECORDING.set(torch.is_grad_enabled())
             try:
                 found = encode(self._encoder[0], everything, part, strict=True)
@@ -228,17 +228,6 @@ class MovedEncoder(FrozenEncoder):
                 raise ValueError(f"tau's {name} is {list(value.shape)}, here {list(expected)}")
         for name, slot in self.tau_by_block().items():
             slot.copy_(tau[name]) if name in tau else slot.zero_()
-
-
-def _cast(batch: Batch, dtype: torch.dtype) -> Batch:
-    """The batch, with floating point inputs in the precision of theta0."""
-
-    def cast(x: Tensor) -> Tensor:
-        return x.to(dtype) if x.is_floating_point() else x
-
-    if isinstance(batch, dict):
-        return {key: cast(value) for key, value in batch.items()}
-    return cast(batch)
 
 
 def _slot(name: str) -> str:

@@ -9,12 +9,15 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor, nn
 
 import tacl
 from cluster.domain.tasks import Options
 from cluster.learner.training import configuration
 from tacl.errors import (
+    BadBase,
     BadColumns,
+    BadSample,
     BaseMismatch,
     EmptySplit,
     LabelOutOfRange,
@@ -25,9 +28,10 @@ from tacl.training.config import TrainConfig, default_config
 from tests.support import toy
 
 SCENE = toy.scene()
-ROWS = {"inputs": SCENE.data.items, "labels": SCENE.data.labels}
+ROWS: dict[str, Any] = {"inputs": SCENE.data.items, "labels": SCENE.data.labels}
 AGAINST = [store.items for store in SCENE.stores]
 LABELS = SCENE.data.labels
+GAP = [*ROWS["inputs"][:3], torch.full((6,), torch.nan), *ROWS["inputs"][4:]]
 CHOSEN: dict[str, Any] = {"steps": 6, "learning_rate": 1e-2, "batch": 8, "seed": 3}
 
 
@@ -87,12 +91,39 @@ def test_nothing_is_changed_by_training() -> None:
 
 
 def test_a_vector_that_is_no_number_is_not_given() -> None:
-    """Neither of a training that diverged, nor of rows with a gap."""
     with pytest.raises(RunFailed, match="smaller learning_rate"):
         trained(learning_rate=1e30, steps=20)
-    gap = [torch.full_like(SCENE.data.items[0], torch.nan), *SCENE.data.items[1:]]
-    with pytest.raises(RunFailed, match="mend the rows"):
-        tacl.train(SCENE.backbone, {**ROWS, "inputs": gap}, SCENE.head, **CHOSEN)
+
+
+def test_gradients_are_taken_of_the_vector_alone() -> None:
+    """Also where a program has switched them off; its rows have none."""
+    mine = torch.stack(SCENE.data.items).requires_grad_()
+    with torch.no_grad():
+        found = tacl.train(SCENE.backbone, (mine, LABELS), SCENE.head, against=AGAINST, **CHOSEN)
+    assert mine.grad is None
+    assert found.digest == trained().digest
+
+
+class Centred(nn.Linear):
+    """It subtracts the mean of the batch."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return super().forward(input - input.mean(0))
+
+
+def test_features_that_depend_on_other_rows_are_refused() -> None:
+    base = tacl.wrap(Centred(6, 5))
+    head = replace(SCENE.head, weight_CD=SCENE.head.weight_CD.float())
+    for use in (tacl.train, lambda *given: tacl.evaluate(*given, vectors={})):
+        with pytest.raises(BadBase, match="module:Centred.*other rows of its batch"):
+            use(base, ROWS, head)
+    tacl.train(tacl.wrap(nn.Linear(6, 5)), ROWS, head, steps=1)
+
+
+def test_a_head_of_other_features_is_refused() -> None:
+    wide = replace(SCENE.head, weight_CD=torch.zeros(2, 9))
+    with pytest.raises(BaseMismatch, match="reads 9 features, and base timm:numbers gives 5"):
+        tacl.train(SCENE.backbone, ROWS, wide, **CHOSEN)
 
 
 recipes = st.dictionaries(st.sampled_from(["a", "b"]), st.floats(-2, 2))
@@ -149,6 +180,15 @@ def test_features_are_those_of_theta0() -> None:
         ((ROWS["inputs"], LABELS.view(-1, 1)), LabelOutOfRange, "40 items with 40 x 1 labels"),
         ((ROWS["inputs"], LABELS[0]), LabelOutOfRange, "40 items with a single number as labels"),
         (([], LABELS[:0]), EmptySplit, "no rows"),
+        (None, BadColumns, "NoneType; give the pair"),
+        ((ROWS["inputs"], LABELS + 0.5), LabelOutOfRange, "float32.*labels.long"),
+        ((ROWS["inputs"], ["a"] * 40), LabelOutOfRange, "no tensor"),
+        ((torch.tensor(1.0), LABELS), BadColumns, "a single number was given"),
+        (("a text", LABELS), BadColumns, "str was given"),
+        ((["a text"] * 40, LABELS), BadColumns, "row 0 is str.*base.prepare"),
+        (([*ROWS["inputs"][:39], torch.zeros(5)], LABELS), BadColumns, r"row 39 is \[5\].*\[6\]"),
+        (([torch.zeros(0)] * 40, LABELS), BadColumns, "row 0 is empty"),
+        ((GAP, LABELS), BadSample, "row 3 holds NaN.* 0 others of 40"),
     ],
 )
 def test_rows_that_are_none(data: Any, error: type[Exception], message: str) -> None:
@@ -161,9 +201,30 @@ def test_rows_that_are_none(data: Any, error: type[Exception], message: str) -> 
             use()
 
 
-def test_other_tasks_have_rows() -> None:
-    with pytest.raises(EmptySplit, match="no rows"):
-        trained(against=[[]])
+def test_other_tasks_have_rows_of_the_same_kind() -> None:
+    for other, error, message in (
+        ([], EmptySplit, "no rows"),
+        (GAP, BadSample, "row 3"),
+        (torch.zeros(9, 5), BadColumns, r"other task 1 is \[5\], and one of the task \[6\]"),
+    ):
+        with pytest.raises(error, match=message):
+            trained(against=[AGAINST[0], other])
+
+
+def test_features_and_prototypes_refuse_what_is_none() -> None:
+    features_ND = tacl.features(SCENE.backbone, ROWS["inputs"])
+    with pytest.raises(BadSample, match="row 3"):
+        tacl.features(SCENE.backbone, GAP)
+    for of, labels, error, message in (
+        (features_ND, LABELS.float(), LabelOutOfRange, "float32"),
+        (features_ND, LABELS[1:], LabelOutOfRange, "40 items with 39 labels"),
+        (features_ND, LABELS[:, None], LabelOutOfRange, "40 x 1 labels"),
+        (features_ND, LABELS + 1, LabelOutOfRange, "1..2 for 2 classes"),
+        (features_ND[0], LABELS, BadColumns, r"features are \[5\]"),
+        (features_ND / 0, LABELS, BadSample, "NaN"),
+    ):
+        with pytest.raises(error, match=message):
+            tacl.prototype_head(of, labels, ("under", "over"))
 
 
 def test_rows_of_one_other_task_are_no_list_of_tasks() -> None:

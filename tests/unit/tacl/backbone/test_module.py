@@ -143,6 +143,8 @@ def test_frozen_parameters_stay_as_they_are() -> None:
     for frozen, patterns in ((mine, ["0.*"]), (module().requires_grad_(False), ["*"])):
         with pytest.raises(BadBase, match="match have requires_grad=False.*requires_grad_"):
             tacl.wrap(frozen, patterns)
+    with pytest.raises(BadBase, match="no parameters"):
+        tacl.wrap(nn.Tanh())
 
 
 def test_a_name_with_signs_of_patterns_is_a_name() -> None:
@@ -239,3 +241,14 @@ def test_a_parameter_with_two_names_is_one_block(tmp_path: Path) -> None:
     with torch.no_grad():
         (mine := Tied()).one.weight.add_(tau["one.weight"])
     torch.testing.assert_close(moved, mine(rows()).detach())
+
+
+def test_a_module_of_any_precision_takes_rows_of_any() -> None:
+    labels = torch.tensor([0, 1] * 3)
+    for dtype in (torch.float64, torch.float32, torch.bfloat16):
+        base = tacl.wrap(module(nn.Tanh).to(dtype))
+        found = [tacl.features(base, rows().to(of)) for of in (dtype, torch.float64)]
+        torch.testing.assert_close(*found)
+        head = tacl.prototype_head(found[0], labels, ("even", "odd"))
+        vector = tacl.train(base, (rows(), labels), head, against=[rows()], steps=2)
+        assert {value.dtype for value in vector.to_params().values()} == {torch.float32}
