@@ -25,6 +25,8 @@ AtTheta0 = Callable[[str, str], Tensor]  # rows of a part of a task at theta0, [
 PARTS = (f"train:{MOST_ROWS}", "validation")  # at most MOST_ROWS rows of a task, as in a cluster
 FROZEN = (f"train:{FROZEN_ROWS}", "validation")  # at most FROZEN_ROWS at theta0
 REST = f"train:{MOST_ROWS}-{FROZEN_ROWS}"  # those that no dual pass has measured at theta0
+# Rows of the generic set to measure *none of these* on: its probe rows judge the fit.
+GENERIC_TEST = "test:300"
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ class Answering(Merging):
         merged = {t: beside(plain[t], model.features(t, "test")) for t in pool}
         own = {t: beside(plain[t], model.alone(t, "test")) for t in pool}
         facts = {"calibration_error": metrics.joint_calibration(merged, labels, heads)}
-        facts |= _told_from_none(tensors, plain, at(experiment.suite.generics[0], "probe"))
+        facts |= _told_from_none(tensors, plain, at(experiment.suite.generics[0], GENERIC_TEST))
         found = with_heads(experiment, heads, merged, own)
         return found, replace(cell, facts={**cell.facts, **facts})
 
@@ -123,7 +125,7 @@ def _told_from_none(
     tensors: Params, plain: Mapping[str, Tensor], generic_NE: Tensor
 ) -> dict[str, float]:
     """AUROC of *none of these*: against the rows of the one task that a model lacks, as mean over
-    these models, and against the generic samples."""
+    these models, and against test rows of the generic set."""
     told = {n.removeprefix("novelty "): v for n, v in tensors.items() if n.startswith("novelty ")}
     novelty = Novelty.from_params(told)
     others = {task: {t: f for t, f in plain.items() if t != task} for task in plain}

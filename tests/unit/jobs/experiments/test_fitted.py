@@ -36,6 +36,7 @@ def test_the_row_is_of_the_sum_with_heads_of_all_tasks(tmp_path: Path) -> None:
     under = fitted(
         experiment, refreshed.added(experiment), experiment.plain
     )  # the vectors as they are now
+    experiment.plain("generic", module.GENERIC_TEST)  # what *none of these* was measured on
     assert cells.made == []
     assert any(not torch.equal(under.tensors()[task], heads[task]) for task in experiment.pool)
     weight_CD = torch.cat([heads[task] for task in experiment.pool])
