@@ -41,11 +41,12 @@ def features(base: Backbone, inputs: Inputs) -> Tensor:
 
     Raises EmptySplit for no rows, BadColumns for rows that are no tensors or make no batch,
     BadSample for NaN or infinities in them, BadBase for a wrapped module that returns anything but
-    one tensor [B, D].
+    one tensor [B, D], ValueError inside `torch.autocast`.
     """
     return materialized_features(base, {}, _items(base, inputs))
 
 
+@torch.inference_mode(False)
 @torch.enable_grad()  # also where the program has switched gradients off
 def train(
     base: Backbone,

@@ -80,10 +80,11 @@ def wrap(module: nn.Module, trainable: Sequence[str] = ("*",)) -> Backbone:
 def _not_frozen(spec: BaseSpec, encoder: nn.Module, patterns: Sequence[str]) -> tuple[str, ...]:
     """The patterns; where they match frozen parameters, the names of the others. BadBase when all
     are frozen."""
-    if next(encoder.parameters(), None) is None:
+    parameters = dict(encoder.named_parameters())
+    if not parameters:
         raise spec.unusable("it has no parameters, so a vector would have no block")
     chosen = matching(encoder, patterns)
-    names = [n for n in chosen if encoder.get_parameter(n).requires_grad]
+    names = [n for n in chosen if parameters[n].requires_grad]
     if chosen and not names:
         raise spec.unusable(
             f"all {len(chosen)} parameters that {list(patterns)} match have requires_grad=False, "

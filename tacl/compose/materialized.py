@@ -16,6 +16,7 @@ from tacl.backbone import Backbone, Item
 from tacl.data.batches import in_order
 from tacl.dual.encode import encode
 from tacl.errors import BadBase
+from tacl.models.frozen import refuse_autocast
 from tacl.vectors.params import Params
 
 
@@ -41,7 +42,9 @@ def materialized_features(
     backbone: Backbone, theta: Params, items: Sequence[Item], batch: int = 64
 ) -> Tensor:
     """f(x; theta), [N, D] float32 on the CPU, in the items' order. Buffers are copied, so that an
-    encoder that writes to them does not change theta0. Raises BadBase for any other output."""
+    encoder that writes to them does not change theta0. Raises BadBase for any other output,
+    ValueError inside `torch.autocast`."""
+    refuse_autocast(backbone.device)
     buffers = {n: theta.get(n, b).clone() for n, b in backbone.encoder.named_buffers()}
     # A buffer with several names is given under one, as two copies would contradict each other.
     again = dict(backbone.encoder.named_buffers(remove_duplicate=False)).keys() - buffers.keys()

@@ -95,10 +95,11 @@ def test_a_vector_that_is_no_number_is_not_given() -> None:
         trained(learning_rate=1e30, steps=20)
 
 
-def test_gradients_are_taken_of_the_vector_alone() -> None:
+@pytest.mark.parametrize("off", [torch.no_grad, torch.inference_mode])
+def test_gradients_are_taken_of_the_vector_alone(off: type[torch.no_grad]) -> None:
     """Also where a program has switched them off; its rows have none."""
     mine = torch.stack(SCENE.data.items).requires_grad_()
-    with torch.no_grad():
+    with off():
         found = tacl.train(SCENE.backbone, (mine, LABELS), SCENE.head, against=AGAINST, **CHOSEN)
     assert mine.grad is None
     assert found.digest == trained().digest
@@ -225,6 +226,11 @@ def test_features_and_prototypes_refuse_what_is_none() -> None:
     ):
         with pytest.raises(error, match=message):
             tacl.prototype_head(of, labels, ("under", "over"))
+
+
+def test_features_in_another_precision_are_refused() -> None:
+    with torch.autocast("cpu"), pytest.raises(ValueError, match="autocast is on for cpu"):
+        tacl.features(SCENE.backbone, ROWS["inputs"])
 
 
 def test_rows_of_one_other_task_are_no_list_of_tasks() -> None:
