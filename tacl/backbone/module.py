@@ -98,7 +98,7 @@ def _described(encoder: nn.Module) -> str:
     saved, and which parameters are one. The same in every process."""
     layers = [
         f"{name}:{type(layer).__name__}({layer.extra_repr()}) {_settings(layer)}"
-        for name, layer in encoder.named_modules()
+        for name, layer in encoder.named_modules(remove_duplicate=False)
     ]
     first = {id(value): name for name, value in encoder.named_parameters()}
     everything = encoder.named_parameters(remove_duplicate=False)

@@ -205,6 +205,12 @@ def test_other_settings_of_a_layer_are_another_base() -> None:
     assert len({*once}) == len(ALIKE)
 
 
+def test_a_layer_that_comes_again_makes_another_base() -> None:
+    first, again = nn.Linear(4, 4).apply(_ones), nn.Tanh()
+    some = [(first, again), (first, again, again), (first, nn.Tanh(), nn.Tanh(), nn.Tanh())]
+    assert len({tacl.wrap(nn.Sequential(*layers)).digest for layers in some}) == 3
+
+
 class Tied(nn.Module):
     """One parameter under two names, and one buffer."""
 
