@@ -11,5 +11,10 @@ down_revision = "0011"
 
 def upgrade() -> None:
     only = sa.text("kind = 'fitted'")
-    where = {"sqlite_where": only, "postgresql_where": only}
-    op.create_index("ix_event_fitted", "event", ["run_id", "number"], **where)
+    op.create_index(
+        "ix_event_fitted",
+        "event",
+        ["run_id", "number"],
+        sqlite_where=only,
+        postgresql_where=only,
+    )
