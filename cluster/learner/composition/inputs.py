@@ -31,19 +31,12 @@ class Ingredients:
         self.backbone = self.materials.backbone
         self.vectors = [self.materials.vector(term.vector) for term in work.terms]
 
-    @cached_property
-    def taus(self) -> dict[str, Params]:
-        """Dense blocks of each vector, by the vector's digest."""
-        return self._dense(self.work.terms)
-
     def tau(self, terms: Sequence[RecipeTerm]) -> Params:
         """Their sum. Makes no other vector dense."""
-        return summed(recipe_of(terms), self._dense(terms))
-
-    def _dense(self, terms: Sequence[RecipeTerm]) -> dict[str, Params]:
         vectors = zip(self.work.terms, self.vectors, strict=True)
         by_digest = {term.vector.digest: vector for term, vector in vectors}
-        return {t.vector.digest: by_digest[t.vector.digest].to_params() for t in terms}
+        taus = {t.vector.digest: by_digest[t.vector.digest].to_params() for t in terms}
+        return summed(recipe_of(terms), taus)
 
     @cached_property
     def tasks(self) -> Rows:
