@@ -106,7 +106,7 @@ class Experiment:
         if task not in self._known:
             others = [self._stored(other) for other in self._judged if other != task]
             cell = without_test_rows(self.cells, self._blobs, task, self._stored(task), others)
-            self._known[task] = Rows(task, cell, self._blobs, self.backbone, self.seed)
+            self._known[task] = Rows(cell, self._blobs, self.backbone, self.seed)
         return self._known[task]
 
     def _stored(self, task: str) -> Cell:

@@ -38,13 +38,10 @@ class Rows:
     `probe`; `test:300` is at most 300 of the test rows, chosen by seed, and `test:300-400` those
     of `test:400` that are not of `test:300`. A generic set also has NONE and NONE_PROBE."""
 
-    def __init__(
-        self, name: str, ingested: Cell, blobs: Blobs, backbone: Backbone, seed: int
-    ) -> None:
-        self.name, self._seed = name, seed
+    def __init__(self, ingested: Cell, blobs: Blobs, backbone: Backbone, seed: int) -> None:
         self.facts = ingested.facts
         self.classes: tuple[str, ...] = tuple(self.facts["classes"])
-        self._blobs, self._backbone = blobs, backbone
+        self._blobs, self._backbone, self._seed = blobs, backbone, seed
 
     def digest(self, part: str) -> str:
         """sha256 of the stored rows from which `part` is taken."""
