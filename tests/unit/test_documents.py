@@ -227,13 +227,12 @@ def measured_goal(suite: str, measure: str, over: str) -> tuple[float, float, st
     seeds, shown = len(entries), ""
     if measure == "own vector":
         own = [by_task(found, name, "individual") for name in ("mixed-longer", "individual-longer")]
-        gains = [
-            100
-            * statistics.fmean(own[0][pair] - own[1][pair] for pair in own[0] if pair[0] == seed)
-            for seed in range(seeds)
-        ]
-        value = low = statistics.fmean(gains)
-        shown = f"{value:+.1f} ± {statistics.stdev(gains):.1f}"
+        gains: dict[int, list[float]] = {}
+        for seed, task in own[0].keys() & own[1].keys():
+            gains.setdefault(seed, []).append(100 * (own[0][seed, task] - own[1][seed, task]))
+        values, seeds = [statistics.fmean(of) for of in gains.values()], len(gains)
+        value = low = statistics.fmean(values)
+        shown = f"{value:+.1f}" + (f" ± {statistics.stdev(values):.1f}" if seeds > 1 else "")
     elif over:
         pair = (method, OVER[over], MEASURES[measure])
         (one,) = (
