@@ -23,6 +23,7 @@ from cluster.serving.pieces import MOST, ROWS
 from cluster.serving.router import RUNNING
 from cluster.serving.routing import keeper
 from tacl.errors import BadSample, RunFailed, TaclError
+from tests.support.settled import begun, settled
 
 
 def question(user: str, pixels: int = 0, said: str = "x") -> Question:
@@ -201,16 +202,8 @@ def ingress(handle: Handle, monkeypatch: pytest.MonkeyPatch, home: str = "/nowhe
     return Ingress(home, cast(Any, handle), 1, False)
 
 
-async def settled() -> None:
-    """Lets the ingress do all that it can do; on a busy machine time alone does not show that."""
-    for _ in range(100):
-        await asyncio.sleep(0)
-
-
 async def asked(served: Ingress, *questions: Question) -> list[asyncio.Task[Answered]]:
-    tasks = [asyncio.create_task(served.predict(one)) for one in questions]
-    await settled()
-    return tasks
+    return await begun(served.predict(one) for one in questions)
 
 
 def test_large_questions_of_one_user_take_turns_with_those_of_others(monkeypatch) -> None:
@@ -352,9 +345,7 @@ async def asks(served: Ingress, *users: str | None) -> list[asyncio.Task[Any]]:
         REQUEST.set("a request's")
         return await served.ask(CoordinatorAPI.status, RequestContext(user=user))
 
-    tasks = [asyncio.create_task(request(user)) for user in users]
-    await settled()
-    return tasks
+    return await begun(request(user) for user in users)
 
 
 def test_the_coordinator_is_asked_one_thing_of_each_user_at_a_time(monkeypatch) -> None:
