@@ -40,6 +40,7 @@ from tacl.heads.fitting import KeptHeads, LabelledFeatures, answering_heads, fro
 from tacl.heads.head import Head
 from tacl.heads.novelty import GENERIC
 from tacl.heads.probe import nothing
+from tacl.models.linearized import LinearizedEncoder
 from tacl.models.sums import Sums
 from tacl.vectors.params import Params
 
@@ -65,7 +66,9 @@ def fit(work: FitWork, home: Home, tell: ProgressCallback) -> Fitted:
     beside = rows_beside(stay, [task.vector.task for task in tasks if task.fitted is None])
     taking_part = [t for t in tasks if t.vector.task not in stay or t.vector.task in beside]
     names = [task.vector.task for task in tasks]
-    seeing = RowsUnderSums(materials, taking_part, at_theta0, work.run_id, names)
+    # The passes have the precision of trainings, and their rows stay measured in it.
+    module = materials.linearized("float32" if work.gpus else home.founded().precision)
+    seeing = RowsUnderSums(materials, module, taking_part, at_theta0, work.run_id, names)
     rows = HeadRows({}, {}, {}, {}, at_theta0.generic(home.founded().generic))
     for done, task in enumerate(tasks, 1):
         name, most = task.vector.task, rows_of_each(len(tasks))
@@ -240,6 +243,7 @@ class RowsUnderSums:
     def __init__(
         self,
         materials: Materials,
+        module: LinearizedEncoder,
         taking_part: Sequence[FitTask],
         at_theta0: AtTheta0,
         run_id: str,
@@ -254,7 +258,7 @@ class RowsUnderSums:
             """Reads the vector from its file at each call: memory cannot hold all."""
             return materials.vector(refs[name]).to_params()
 
-        self._sums = Sums(materials.module, materials.backbone, [*refs], tau_of)
+        self._sums = Sums(module, materials.backbone, [*refs], tau_of)
 
     def rows(self, task: FitTask, part: BlobRef, most: int) -> Pair:
         name, (raws, labels) = task.vector.task, self._at_theta0.labelled(part)

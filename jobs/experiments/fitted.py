@@ -144,14 +144,16 @@ def _generic(experiment: Experiment, at: AtTheta0) -> tuple[Tensor, Tensor]:
 
 def _seen(experiment: Experiment, vectors: Vectors, task: str, part: str) -> Cell:
     """The cell of a task's rows of a part, at theta0 and under sums of the vectors."""
-    rows = experiment.rows(task)
+    rows, precision = experiment.rows(task), experiment.suite.precision
 
     def make() -> Made:
         tau_of = lambda name: vectors[name].tau()  # noqa: E731
-        sums = Sums(experiment.base.module, experiment.backbone, [*vectors], tau_of)
+        module = experiment.base.linearized(precision)
+        sums = Sums(module, experiment.backbone, [*vectors], tau_of)
         found = sums.rows(task, rows.items(part))
         return {}, {"plain": found.plain_NE, "moved": found.moved_ND}
 
     keys = {name: vector.key for name, vector in vectors.items()}
     data, what = experiment.content(task, part), f"of {task}, {part}"
-    return experiment.cell("dual", make, what, task=task, vectors=keys, data=data)
+    half = {"precision": precision} if precision != "float32" else {}  # older cells are float32
+    return experiment.cell("dual", make, what, task=task, vectors=keys, data=data, **half)

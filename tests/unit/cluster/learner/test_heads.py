@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import weakref
 from collections.abc import Sequence
@@ -186,6 +187,26 @@ def test_a_dual_pass_also_gives_rows_at_theta0(
     scene.fit("with few rows")
     parts = [part for task in scene.tasks for part in (task.train, task.validation)]
     assert plain[2:] == [part.rows - 20 for part in parts if part.rows > 20]
+
+
+def test_rows_pass_in_the_precision_of_trainings(scene: Scene, tmp_path: Path) -> None:
+    """Rows at theta0 that no dual pass measures are float32, as those of questions are."""
+    seen, plain = list[Tensor](), list[Tensor]()
+    for precision in ("float32", "bfloat16"):
+        home = Home(Path(shutil.copytree(scene.home.path, tmp_path / precision)))
+        shutil.rmtree(home.path / "cache" / "heads", ignore_errors=True)
+        founded = scene.home.founded().model_dump(mode="json")
+        home.settings_file.write_text(json.dumps({**founded, "precision": precision}))
+        learner_heads.fit(scene.work(), home, lambda *told: False)
+        materials = Materials(home, scene.base)
+        at_theta0 = AtTheta0(materials, home, "")
+        file = at_theta0.file("moved", scene.tasks[0].name, scene.tasks[0].train)
+        seen.append(torch.stack([row.moved_D for _, row in sorted(read(file).items())]))
+        shard = home.founded().generic
+        plain.append(at_theta0.generic(shard)[0])
+    assert seen[1].dtype == torch.float32
+    assert 1e-4 < (seen[0] - seen[1]).norm() / seen[0].norm() < 0.05
+    assert torch.equal(*plain)
 
 
 def test_rows_are_all_measured_again_once_a_task_has_left(
@@ -381,7 +402,7 @@ def test_few_rows_have_one_of_each_class(scene: Scene, monkeypatch: pytest.Monke
     at_theta0 = AtTheta0(materials, scene.home, owner="somebody")
     tasks = listed_tasks(scene.home.blobs(), work.listed)
     names = [task.vector.task for task in tasks]
-    seeing = RowsUnderSums(materials, tasks, at_theta0, "few", names)
+    seeing = RowsUnderSums(materials, materials.module, tasks, at_theta0, "few", names)
     for task in tasks:
         for rows in seeing.rows(task, task.train, seeing.most):
             assert sorted(rows.labels_N.tolist()) == [0, 1, 2, 3]
