@@ -26,7 +26,7 @@ function take(files) {
   const others = [...files].filter((file) => !chosen.includes(file)).map((file) => file.name);
   told(form, others.length ? `No picture: ${others.join(", ")}.` : "", "error");
   if (!chosen.length) return;
-  pictures = chosen.map((file) => ({ file, url: URL.createObjectURL(file), name: file.name || "a picture" }));
+  pictures = chosen.map((file) => ({ file, name: file.name || "a picture" }));
   $("span", drop).textContent = pictures.map((one) => one.name).join(", ");
 }
 
@@ -54,8 +54,14 @@ async function inputs() {
     return texts.map((text) => ({ input: { text }, shown: el("q", {}, text) }));
   }
   requireFew(pictures, "Choose a picture first.");
-  return Promise.all(pictures.map(async ({ file, url, name }) =>
-    ({ input: { image: await base64(file) }, shown: el("img", { src: url, alt: name }) })));
+  return Promise.all(pictures.map(async ({ file, name }) =>
+    ({ input: { image: await base64(file) }, shown: shown(file, name) })));
+}
+
+function shown(file, name) {
+  const src = URL.createObjectURL(file);
+  const release = () => URL.revokeObjectURL(src); // else the page holds the file while it is open
+  return el("img", { src, alt: name, onload: release, onerror: release });
 }
 
 const base64 = (file) => new Promise((done, failed) => {

@@ -182,3 +182,38 @@ def test_an_evaluation_is_waited_for_also_where_the_line_breaks(run: Run) -> Non
     said, left = run(lines)
     assert "It was measured" in said
     assert left == 0
+
+
+def test_a_picture_that_was_asked_about_is_held_until_it_is_drawn(run: Run) -> None:
+    lines = """
+        globalThis.FileReader = class {
+          readAsDataURL() { this.result = "data:image/png;base64,YQ=="; this.onload(); }
+        };
+        globalThis.FormData = class {};
+        const held = new Set();
+        URL.createObjectURL = (file) => (held.add(`blob:${file.name}`), `blob:${file.name}`);
+        URL.revokeObjectURL = (url) => held.delete(url);
+        globalThis.fetch = async () => { throw new Error("the line is down"); };
+        const drawn = [], create = document.createElement;
+        document.createElement = (tag) => {
+          const made = Object.assign(create(tag), { onload: null, onerror: null });
+          if (tag === "img") drawn.push(made);
+          return made;
+        };
+        const ask = await import("./page/ask.js");
+        ask.reads("image");
+        const section = document.querySelector("#try"), form = section.querySelector("form");
+        const input = section.querySelector(".drop").querySelector("input");
+        input.files = ["a.png", "b.png"].map((name) => ({ type: "image/png", name }));
+        const told = async () => {
+          input.dispatchEvent(new Event("change"));
+          const chosen = held.size;
+          form.dispatchEvent(new Event("submit"));
+          await settled();
+          const asked = held.size;
+          drawn[0].onload();
+          drawn[1].onerror();
+          return [chosen, asked, held.size];
+        };
+    """
+    assert run(lines) == [0, 2, 0]
