@@ -104,6 +104,8 @@ def _repeating(card: VectorCard) -> str:
 def _snippet(card: VectorCard) -> str:
     text = '"Which text is it?"'
     row = text if card.base.modality == "text" else 'Path("picture.png").read_bytes()'
+    name = base_name(card.base)
+    where = "" if name == card.base.spec else "  # or where this model is on your machine"
     return f"""import json
 from pathlib import Path
 
@@ -112,7 +114,7 @@ from safetensors import safe_open
 
 import tacl
 
-base = tacl.load("{base_name(card.base)}")
+base = tacl.load("{name}"){where}
 vector = tacl.TaskVector.load(Path("vector.safetensors"))
 assert vector.base == base.digest  # it belongs to this base model alone
 model = tacl.linearize(base)

@@ -153,6 +153,7 @@ def test_the_card_of_a_refreshed_vector_says_that_no_command_repeats_it() -> Non
         base, classes = card(backbone, "timm").base, ("ash", "birch")
         return text_of_vector(VectorCard(base, vector, task, classes, imported, None, "trees"))
 
+    assert 'tacl.load("embedded")\n' in told()
     assert "among the tasks that its home had then" in told()
     assert "made v2 of v1, against samples of the tasks" in told(parent=1)
     assert "no command repeats it elsewhere" in told(parent=1)
@@ -160,6 +161,17 @@ def test_the_card_of_a_refreshed_vector_says_that_no_command_repeats_it() -> Non
     assert f"tacl submit trees --data DATA --seed 3 {prompts}\n" in told(parent=1)
     assert "with the checkpoint that it was imported from" in told(imported=True)
     assert "tacl import trees CHECKPOINT --data DATA\n" in told(imported=True, parent=1)
+
+
+def test_a_card_says_that_the_place_of_a_base_model_is_to_be_given(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    spec = f"hf:{tmp_path}"
+    base = card(load_backbone("embedded"), "timm").base.model_copy(update={"spec": spec})
+    fixed = {"task": "a", "version": 1, "regime": "linearized", "digest": "d", "parent": None}
+    vector = VectorStatus.model_construct(**fixed, metrics={}, config={}, champion=False)  # pyright: ignore[reportArgumentType]
+    task = TaskDetail.model_construct(options=Options(), rows=5, submission=None)
+    told = text_of_vector(VectorCard(base, vector, task, ("a", "b"), False, None, "a"))
+    assert f'tacl.load("hf:{tmp_path.name}")  # or where this model is on your machine\n' in told
 
 
 def test_the_card_of_a_model_that_was_fitted_to_rows_says_what_of_them() -> None:
