@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from cluster.domain.base import Modality, each_wrong
-from cluster.domain.names import class_names
+from cluster.domain.names import class_names, did_you_mean
 from cluster.domain.tasks import Reading
 from tacl.errors import BadCheckpoint, BadConfig, BadSample, DataNotFound
 
@@ -29,7 +29,14 @@ def possible(options: type[M], chosen: Mapping[str, object]) -> M:
     try:
         return options.model_validate(chosen)
     except ValidationError as error:
-        raise BadConfig(f"options that are not possible: {each_wrong(error.errors())}") from error
+        unknown = [name for name in chosen if name not in options.model_fields]
+        meant = (
+            did_you_mean(unknown[0], options.model_fields)
+            if unknown and error.error_count() == 1
+            else ""
+        )
+        wrong = each_wrong(error.errors())
+        raise BadConfig(f"options that are not possible: {wrong}{meant}") from error
 
 
 def parted(given: Mapping[str, Any]) -> tuple[Reading, dict[str, Any]]:

@@ -47,8 +47,17 @@ def identity(kind: str, parts: Mapping[str, object]) -> str:
 
 
 def each_wrong(errors: Iterable[Any]) -> str:
-    """The errors that pydantic found, field by field."""
-    return "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in errors)
+    """The errors that pydantic found, field by field; of a number or a truth value also what was
+    given. Texts may be secret or long."""
+    return "; ".join(map(_wrong, errors))
+
+
+def _wrong(one: Any) -> str:
+    unknown = one["type"] == "extra_forbidden"
+    message = "there is no such field" if unknown else one["msg"]
+    shown = not unknown and isinstance(one.get("input"), int | float)
+    found = f", not {one['input']}" if shown else ""
+    return f"{'.'.join(map(str, one['loc']))}: {message}{found}"
 
 
 def few_fields(given: object) -> object:

@@ -14,13 +14,14 @@ from PIL import Image as picture
 
 from cluster.client.arguments import (
     parted,
+    possible,
     raw_input,
     raw_inputs,
     require_checkpoint,
     uploadable,
 )
 from cluster.data.ingest import ingest
-from cluster.domain.tasks import Reading
+from cluster.domain.tasks import Options, Reading
 from cluster.storage.blobs import Blobs
 from tacl.errors import BadCheckpoint, BadConfig, BadSample, DataNotFound, TooLarge
 
@@ -86,6 +87,13 @@ def test_what_is_said_of_rows_is_told_from_other_keywords() -> None:
     assert found == (Reading(classes=("ham", "spam")), {"seed": 1})
     with pytest.raises(BadConfig, match="classes: Input should be a valid tuple"):
         parted({"classes": "ham,spam"})
+
+
+def test_an_option_that_is_not_there_is_told_with_the_nearest_one() -> None:
+    with pytest.raises(BadConfig, match=r"step: there is no such field \(did you mean steps\?\)"):
+        possible(Options, {"step": 20})
+    with pytest.raises(BadConfig, match="steps: Input should be .* equal to 1, not 0$"):
+        possible(Options, {"steps": 0})
 
 
 def test_a_picture_that_was_opened_already_is_named() -> None:
