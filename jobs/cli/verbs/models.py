@@ -139,6 +139,7 @@ def compose(
 
     Versions are pinned: newer ones are used only once you compose again, or with --update.
     """
+    _require_no_flags(terms)
     method = how.pop("method")
     data = {name: value for name, value in how.items() if value is not None}
     if update + cancel + bool(terms) != 1 or (not terms and (data or method != "sum")):
@@ -154,6 +155,13 @@ def compose(
         found = client.wait_composition(user, run_id, run_reporter(say))
     before = client.base().untrained
     return found, lambda f: console.tables.composition_run(f, before)
+
+
+def _require_no_flags(terms: list[str] | None) -> None:
+    """Unknown options arrive as terms, since a term may begin with a minus. Raises BadRecipe."""
+    for one in terms or []:
+        if one.startswith("--"):
+            raise BadRecipe(f"no option is named {one}; --help lists all; a term has one minus")
 
 
 def _cancelled(found: CancelledCompositions) -> str:
@@ -192,6 +200,7 @@ def evaluate(
     The classes with the lowest F1 are listed; --classes shows all of a task and, up to 200
     classes, its confusion matrix; --json those of all tasks.
     """
+    _require_no_flags(terms)
     if classes is not None:
         _require_task(client, user, terms or [], classes)
     with detachable(), console.progress.saying("evaluating") as say:

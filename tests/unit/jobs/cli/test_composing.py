@@ -80,6 +80,11 @@ def test_a_user_misspelt_is_told_of_who_has_a_model(tacl: Tacl) -> None:
     assert "did you mean" not in tacl("query", "zoe", "x").stderr
 
 
+def test_an_unknown_option_is_no_term(tacl: Tacl) -> None:
+    for verb in ("evaluate", "compose"):
+        assert "no option is named --clases; --help" in tacl(verb, "alice", "--clases").stderr
+
+
 NOT_MADE: dict[str, tuple[str, int, str]] = {
     "few rows": ("old --method atlas --fit data.csv --shots 21", 23, "class a has 20"),
     "no shots": ("old --method atlas --fit data.csv", 43, "--shots"),
