@@ -246,7 +246,9 @@ async def _unrouted(request: Request, error: HTTPException) -> JSONResponse:
     if (known := await _known_error(request, error.__cause__)) is not None:
         return known
     kind = {400: "BadConfig", 408: "TooLate"}.get(error.status_code, "NoRoute")
-    answer = _problem(request, error.status_code, kind, str(error.detail))
+    missing = "the server has no such route; its openapi.json, under v1, lists all"
+    detail = missing if error.status_code == 404 else str(error.detail)
+    answer = _problem(request, error.status_code, kind, detail)
     answer.headers.update(error.headers or {})
     if error.status_code == 405:
         answer.headers["allow"] = ", ".join(_methods(request))

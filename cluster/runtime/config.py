@@ -30,6 +30,10 @@ def read(home: Home) -> Config:
         return Config.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
         return Config()
+    except NotADirectoryError as error:
+        raise BadConfig(
+            f"{home.path} is a file, and a home is a folder; name another with --home"
+        ) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         anew = home.command("init")
         raise BadConfig(f"{path} cannot be read: {error}; write it anew: {anew}") from error

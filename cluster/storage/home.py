@@ -269,9 +269,9 @@ def require_founder(home: Home, chosen: Founding) -> None:
         )
     if settings is None and base != EMBEDDED and chosen.generic is None:
         raise BadConfig(
-            f"a new home with the base {base} needs a generic data set, the reference that every "
-            f"task is trained against: {home.command('up')} --base {quote(str(base))} "
-            "--generic DATA"
+            f"a new home with the base {base} needs generic samples, unlabelled data that belong "
+            "to none of your tasks; every vector is penalised on them: "
+            f"{home.command('up')} --base {quote(str(base))} --generic DATA"
         )
     if settings is not None:
         has = {"base": settings.base.spec, **settings.model_dump(include={"storage", "registry"})}

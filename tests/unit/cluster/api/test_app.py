@@ -58,3 +58,4 @@ def test_nobody_is_led_to_the_host_that_a_request_names(http: TestClient) -> Non
         answer = http.get(path, headers={"host": "evil.example"}, follow_redirects=False)
         assert answer.status_code == 404, path
         assert "location" not in answer.headers
+        assert "no such route; its openapi.json" in answer.json()["message"]

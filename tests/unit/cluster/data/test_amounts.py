@@ -86,7 +86,7 @@ def test_no_data_set_takes_a_picture_that_no_question_may_have(tmp_path: Path) -
         lambda: ingest_samples(rows, blobs, "image"),
         lambda: ingest_shots(rows, blobs, "image", 2),
     ):
-        with pytest.raises(TooLarge, match="169,000,000 pixels; at most 40,000,000"):
+        with pytest.raises(TooLarge, match="169,000,000 pixels; at most 40,000,000; make"):
             read()
     assert not list(blobs.stored())
 

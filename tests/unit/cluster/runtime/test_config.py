@@ -40,6 +40,12 @@ def test_what_a_person_wrote_wrong_is_said(tmp_path: Path, text: str) -> None:
         config.read(Home(tmp_path))
 
 
+def test_a_file_is_no_home(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(BadConfig, match="file is a file, and a home is a folder; name another"):
+        config.read(Home(tmp_path / "file"))
+
+
 def test_a_home_that_is_there_is_not_told_anew(tmp_path: Path) -> None:
     home = new_home(tmp_path / "home")
     with pytest.raises(BadConfig, match="is a home already"):

@@ -33,7 +33,7 @@ def test_init_asks_what_up_needs(tmp_path: Path) -> None:
     given = ("--base", "hf:some/encoder", "--generic", "", "--cpus", "1")
     refused = CliRunner().invoke(main.app, ["init", *home, *given])
     assert refused.exit_code == exit_code(BadConfig(""))
-    assert "needs a generic data set" in refused.stderr
+    assert "needs generic samples" in refused.stderr
 
 
 def test_what_init_says_starts_that_home(tmp_path: Path) -> None:
