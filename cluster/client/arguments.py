@@ -30,12 +30,8 @@ def possible(options: type[M], chosen: Mapping[str, object]) -> M:
         return options.model_validate(chosen)
     except ValidationError as error:
         unknown = [name for name in chosen if name not in options.model_fields]
-        meant = (
-            did_you_mean(unknown[0], options.model_fields)
-            if unknown and error.error_count() == 1
-            else ""
-        )
-        wrong = each_wrong(error.errors())
+        wrong, alone = each_wrong(error.errors()), unknown and error.error_count() == 1
+        meant = did_you_mean(unknown[0], options.model_fields) if alone else ""
         raise BadConfig(f"options that are not possible: {wrong}{meant}") from error
 
 

@@ -55,8 +55,9 @@ def each_wrong(errors: Iterable[Any]) -> str:
 def _wrong(one: Any) -> str:
     unknown = one["type"] == "extra_forbidden"
     message = "there is no such field" if unknown else one["msg"]
-    shown = not unknown and isinstance(one.get("input"), int | float)
-    found = f", not {one['input']}" if shown else ""
+    given = one.get("input")
+    shown = not unknown and isinstance(given, int | float) and -1e15 < given < 1e15
+    found = f", not {given}" if shown else ""
     return f"{'.'.join(map(str, one['loc']))}: {message}{found}"
 
 

@@ -94,6 +94,8 @@ def test_an_option_that_is_not_there_is_told_with_the_nearest_one() -> None:
         possible(Options, {"step": 20})
     with pytest.raises(BadConfig, match="steps: Input should be .* equal to 1, not 0$"):
         possible(Options, {"steps": 0})
+    with pytest.raises(BadConfig, match="^options that are not possible: steps: .{1,99}$"):
+        possible(Options, {"steps": 10**5000})  # Python prints no such number
 
 
 def test_a_picture_that_was_opened_already_is_named() -> None:
