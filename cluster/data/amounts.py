@@ -70,3 +70,8 @@ class DecodedSoFar:
         one.require_within(VALUE, where)
         self.total += one
         self.total.require_within(self.most, f"{where}, with what came before it")
+
+    def is_over(self) -> bool:
+        """Whether the total is too large: then nothing more may be decoded."""
+        most = self.most
+        return self.total.pixels > most.pixels or self.total.characters > most.characters

@@ -31,7 +31,7 @@ from cluster.domain.base import BlobRef, Modality
 from cluster.domain.tasks import Reading
 from cluster.storage.blobs import Blobs
 from cluster.storage.samples import Raw, store_rows
-from tacl.errors import BadSample, EmptySplit, LabelOutOfRange
+from tacl.errors import BadSample, EmptySplit, LabelOutOfRange, TaclError, TooLarge
 
 BATCH = 256
 SKIP = ". Mend the data, or leave bad rows out: --skip-bad (Python and HTTP: skip_bad)"
@@ -101,7 +101,7 @@ def labelled(
         if not skip_bad:
             about = known_classes(splits, label, classes)
             require_good(names.values(), LabelOutOfRange, about + advice)
-        inputs = checked(splits, column, modality, source, progress)
+        inputs = checked(splits, column, modality, source, progress, skip_bad=bool(skip_bad))
         if not skip_bad:
             require_good(inputs.values(), BadSample, advice)
         good, raws, wrong = _good(names, inputs)
@@ -151,10 +151,15 @@ def _train_and_test(found: Splits, label: str) -> tuple[Splits, tuple[str, ...],
 
 
 def checked(
-    splits: Splits, column: str, modality: Modality, source: Opened, progress: Progress | None
+    splits: Splits,
+    column: str,
+    modality: Modality,
+    source: Opened,
+    progress: Progress | None,
+    skip_bad: bool = False,
 ) -> dict[str, list[Raw | Bad]]:
     """The input of every row of every split, or what is wrong with it. Raises TooLarge at the first
-    one that must not be decoded."""
+    one that must not be decoded; with `skip_bad` only if all together must not be."""
     spent = DecodedSoFar(of_data_set(source.stored))
     folders = [folder.resolve() for folder in source.folders]
     image = partial(checked_image, folders=folders, spent=spent)
@@ -167,7 +172,10 @@ def checked(
         place = partial(source.places.of, name)
         for start in range(0, split.num_rows, BATCH):
             rows = range(start, min(start + BATCH, split.num_rows))
-            found[name].extend(_checked_rows(view, rows, column, check, place))
+            for one in _checked_rows(view, rows, column, check, place):
+                if isinstance(one, TooLarge) and (not skip_bad or spent.is_over()):
+                    raise one
+                found[name].append(Bad(str(one)) if isinstance(one, TaclError) else one)
             if progress is not None:
                 progress(sum(map(len, found.values())), total)
     return found
@@ -179,7 +187,7 @@ def _checked_rows(
     column: str,
     check: Callable[[Any, str], Raw],
     place: Callable[[int], str],
-) -> Iterator[Raw | Bad]:
+) -> Iterator[Raw | BadSample | TooLarge]:
     """The checked inputs of some rows. `view`: only their column, undecoded or transformed."""
     given = view[rows.start : rows.stop][column]
     try:
@@ -194,5 +202,5 @@ def _checked_rows(
     for row, value in zip(rows, values, strict=True):
         try:
             yield check(value, place(row))
-        except BadSample as error:
-            yield Bad(str(error))
+        except (BadSample, TooLarge) as error:
+            yield error

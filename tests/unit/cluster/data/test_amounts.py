@@ -7,6 +7,7 @@ import struct
 import time
 import zlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from cluster.data.amounts import Amount
 from cluster.data.ingest import ingest, ingest_samples, ingest_shots
 from cluster.data.validation import checked_image
 from cluster.storage.blobs import Blobs
+from cluster.storage.samples import labelled_rows
 from tacl.backbone import inputs
 from tacl.errors import BadSample, TooLarge
 from tests.support.data_files import grey_of_32_bits
@@ -115,6 +117,29 @@ def test_texts_of_a_data_set_are_bounded_as_those_of_questions(tmp_path: Path) -
     rows = Dataset.from_dict({"text": texts, "label": [0, 1] * 12})
     with pytest.raises(TooLarge, match="200,001 characters"):
         ingest(rows, Blobs(tmp_path), "text")
+
+
+@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
+def test_rows_that_are_too_large_are_left_out_where_bad_rows_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But not once the rows together are too large."""
+    large: dict[str, Any] = {"text": "x" * 200_001, "image": picture(13_000, 13_000)}
+    small: dict[str, list[Any]] = {
+        "text": [f"text {row}" for row in range(24)],
+        "image": [picture(8, 8 + row) for row in range(24)],
+    }
+    for modality in ("text", "image"):
+        values = [large[modality], *small[modality]]
+        rows = Dataset.from_dict({modality: values, "label": [0, 1] * 12 + [0]})
+        found = ingest(rows, Blobs(tmp_path / modality), modality, skip_bad=True)
+        (left_out,) = (note for note in found.notes if note.startswith("left out: "))
+        assert left_out.startswith("left out: row 0 of split train")
+        raws, _ = labelled_rows(Blobs(tmp_path / modality), found.train)
+        assert set(raws) < set(small[modality])
+    monkeypatch.setattr("cluster.data.labelled.of_data_set", lambda stored: Amount(640))
+    with pytest.raises(TooLarge, match="with what came before"):
+        ingest(rows, Blobs(tmp_path), "image", skip_bad=True)
 
 
 def test_a_picture_of_endless_parts_keeps_nobody_busy() -> None:
