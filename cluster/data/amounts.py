@@ -17,9 +17,9 @@ PICTURE_PARTS = 5_000  # that a decoder reads; a file of millions is made to kee
 PICTURE_ASPECT = 50  # preprocessing would enlarge a longer strip to too much memory
 JPEG_SCANS = 100  # each processes all pixels once more
 TEXT_CHARACTERS = 200_000
-LESS = "; make it smaller, or leave it out"
 VALUE_BYTES = 32  # overhead of any value in memory
 GREY_16 = ("PNG", "PPM")  # formats whose numbers of mode I have 16 bits, others 32
+LESS = "; make it smaller, or leave it out"  # ends a refusal
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM")  # some of those that Pillow reads
 
 

@@ -66,7 +66,7 @@ def fit(work: FitWork, home: Home, tell: ProgressCallback) -> Fitted:
     beside = rows_beside(stay, [task.vector.task for task in tasks if task.fitted is None])
     taking_part = [t for t in tasks if t.vector.task not in stay or t.vector.task in beside]
     names = [task.vector.task for task in tasks]
-    # The passes have the precision of trainings, and their rows stay measured in it.
+    # As trainings pass: in the home's precision on a CPU, in float32 on a GPU.
     module = materials.linearized("float32" if work.gpus else home.founded().precision)
     seeing = RowsUnderSums(materials, module, taking_part, at_theta0, work.run_id, names)
     rows = HeadRows({}, {}, {}, {}, at_theta0.generic(home.founded().generic))

@@ -16,7 +16,7 @@ from tacl.heads.head import Head
 
 WEIGHT_DECAYS = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)  # of |W|^2, on unit features
 STEPS = 200  # at most, for one weight decay
-LEAST_CHANGE = 1e-6  # of the loss, in the last step; smaller ones change no answers
+LEAST_CHANGE = 1e-6  # of the loss, in the last step (results/heads-choice.md)
 SCALE = 16.0  # of the resulting head; it does not affect the minimum
 NEIGHBOURS = (1, 5, 10, 20, 50)
 
